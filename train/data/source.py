@@ -1,0 +1,42 @@
+"""Where a data set comes from: `$DATA_ROOT/<name>`, then the Hugging Face Hub, both through `datasets`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from train.engine.errors import Refused
+
+
+def load(name: str, hub: str) -> Any:
+    """The `datasets.DatasetDict` of data set `name`, whose Hub id is `hub`.
+
+    Raises `Refused`, saying both ways to get it, when it is in neither place, and naming the folder when
+    the files there are damaged.
+    """
+    import datasets
+
+    datasets.disable_progress_bars()
+    root = os.environ.get("DATA_ROOT")
+    folder = Path(root) / name if root else None
+    found = folder is not None and folder.is_dir()
+    source = str(folder) if found else hub
+    if not found and not datasets.config.HF_HUB_OFFLINE:
+        print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
+    try:
+        return datasets.load_dataset(source)
+    except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
+        what = f"data set {name!r}: "
+        if found:
+            raise Refused(f"{what}the files in {folder} are not readable: {_root_cause(error)}") from error
+        looked = f"not in {folder}, and " if folder else "DATA_ROOT is not set, and "
+        raise Refused(
+            f"{what}{looked}{hub} could not be loaded ({_root_cause(error)}). Either set DATA_ROOT to a folder "
+            f"that holds {name}/ with the Hub's parquet files, or load it once with a network: "
+            f"python -c \"import datasets; datasets.load_dataset('{hub}')\""
+        ) from error
+
+
+def _root_cause(error: BaseException) -> str:
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

@@ -1,0 +1,88 @@
+"""Batches of a data set too large for memory, decoded and augmented sample by sample in worker processes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from train.data.order import Order, generator
+from train.engine.errors import Refused
+from train.engine.step import Batch
+
+# torchvision's ImageNet statistics, by which published models normalise (torchvision/references/classification).
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class StreamedImages:
+    """A split of `datasets`, image column `image`, label column `label`, at `size` pixels.
+
+    Training draws torchvision's RandomResizedCrop and flip; evaluation resizes to 256/224 of `size` and
+    crops the centre. Each sample's draws are a function of seed, epoch and sample, so they do not depend
+    on how many workers there are or on where the run was resumed.
+    """
+
+    def __init__(
+        self,
+        split: Any,
+        image: str,
+        label: str,
+        size: int,
+        batch_size: int,
+        *,
+        workers: int,
+        device: torch.device,
+        layout: torch.memory_format,
+        seed: int | None = None,
+        augment: bool = False,
+    ) -> None:
+        self.order = Order(len(split), batch_size, seed)
+        self.samples, self.batches = self.order.samples, self.order.batches
+        self.split, self.columns, self.size = split, (image, label), size
+        self.workers, self.device, self.layout, self.augment = workers, device, layout, augment
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from batch `start` on; copies from pinned memory do not block."""
+        stream = (self.order.seed or 0, epoch)
+        loader = DataLoader(
+            _Samples(self.split, *self.columns, _transform(self.size, self.augment), stream),
+            batch_sampler=[index.tolist() for _, index in self.order.rows(epoch, start)],
+            num_workers=self.workers,
+            pin_memory=self.device.type == "cuda",
+        )
+        for images, labels in loader:
+            images = images.to(self.device, memory_format=self.layout, non_blocking=True)
+            yield {"images": images, "labels": labels.to(self.device, non_blocking=True)}
+
+    def digest(self) -> str:
+        """SHA-256 of the first epoch's order; the augmentation follows from it and the seed."""
+        return self.order.digest()
+
+
+class _Samples(Dataset[tuple[Tensor, int]]):
+    def __init__(self, split: Any, image: str, label: str, transform: Any, stream: tuple[int, int]) -> None:
+        self.split, self.image, self.label = split, image, label
+        self.transform, self.stream = transform, stream
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        try:
+            sample = self.split[index]
+            picture = sample[self.image].convert("RGB")
+        except Exception as error:
+            raise Refused(f"sample {index} of the {self.split.split} split is damaged: {error}") from error
+        draw = generator(self.stream[0], "augment", self.stream[1], index)
+        # torchvision's transforms draw from the global generator alone.
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(draw.get_state())
+            return self.transform(picture), sample[self.label]
+
+
+def _transform(size: int, augment: bool) -> Any:
+    from torchvision.transforms import v2
+
+    if augment:
+        crop = [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
+    else:
+        crop = [v2.Resize(size * 256 // 224), v2.CenterCrop(size)]
+    return v2.Compose([v2.ToImage(), *crop, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])

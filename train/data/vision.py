@@ -1,0 +1,256 @@
+"""Image data sets by name, and the batches of one split."""
+
+import hashlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from train.data import source
+from train.data.order import Order, generator
+from train.data.streamed import StreamedImages
+from train.engine.errors import Refused, unknown
+from train.engine.fit import Batches
+from train.engine.step import Batch
+from train.experiment.config import Experiment
+
+CROP_PADDING = 4  # He et al. 2015, section 4.2: "4 pixels are padded on each side"
+DIGITS_EVAL = 360
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Facts that a model needs before any file is read. Without `hub` the set ships with scikit-learn.
+
+    `image`, `label` and `evaluation` are the Hub's column and split names. A `streamed` set is decoded
+    sample by sample in worker processes; the others are decoded once and kept in memory.
+    """
+
+    classes: int
+    channels: int
+    size: int
+    hub: str | None = None
+    image: str = "image"
+    label: str = "label"
+    evaluation: str = "test"
+    streamed: bool = False
+
+
+IMAGE_SETS = {
+    "digits": ImageSet(classes=10, channels=1, size=32),
+    "fashion_mnist": ImageSet(classes=10, channels=1, size=28, hub="zalando-datasets/fashion_mnist"),
+    "cifar10": ImageSet(classes=10, channels=3, size=32, hub="uoft-cs/cifar10", image="img"),
+    "imagenet": ImageSet(1000, 3, 224, hub="ILSVRC/imagenet-1k", evaluation="validation", streamed=True),
+}
+
+
+def image_set(name: str) -> ImageSet:
+    """The facts of data set `name`; raises `Refused` for an unknown one."""
+    if name not in IMAGE_SETS:
+        raise unknown("data set", name, IMAGE_SETS)
+    return IMAGE_SETS[name]
+
+
+def load(config: Experiment, seed: int, device: torch.device, smoke: bool = False) -> tuple[Batches, Batches]:
+    """Training and evaluation batches: {"images": float32 (B, C, H, W), "labels": int64 (B,)}, normalised.
+
+    A smoke run takes the embedded digits in the shape of the set that it stands in for.
+    Raises `Refused` for data that is missing or damaged, and for a configuration that does not fit it.
+    """
+    facts = image_set(config.data.name)
+    _check_augment(config, facts, smoke)
+    if facts.streamed and not smoke:
+        return _load_streamed(config, facts, seed, device)
+    if smoke or facts.hub is None:
+        splits = _digits(facts)
+    else:
+        splits = _decoded(config.data.name, facts)
+    train, evaluation = (
+        _limited(split, limit)
+        for split, limit in zip(splits, (config.data.train_samples, config.data.eval_samples), strict=True)
+    )
+    for name, (_, labels) in (("training", train), ("evaluation", evaluation)):
+        check_labels(labels, config, f"{config.data.name} {name} split")
+    pixels = train[0].double().div_(255)
+    mean, std = pixels.mean(dim=(0, 1, 2)), pixels.std(dim=(0, 1, 2))
+    layout = torch.channels_last if config.channels_last else torch.contiguous_format
+    shared = {"mean": mean.float(), "std": std.float(), "device": device, "layout": layout}
+    check_batch_size(config, len(train[0]))
+    return (
+        ResidentImages(*train, config.batch_size, **shared, seed=seed, augment=config.data.augment),
+        ResidentImages(*evaluation, config.data.eval_batch_size or config.batch_size, **shared),
+    )
+
+
+class ResidentImages:
+    """A split kept on the device as uint8; batches are gathered, augmented and normalised by tensor operations.
+
+    `images` (N, H, W, C) uint8, `labels` (N,) int64; `seed` is that of `Order`.
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        batch_size: int,
+        *,
+        mean: Tensor,
+        std: Tensor,
+        device: torch.device,
+        layout: torch.memory_format,
+        seed: int | None = None,
+        augment: str = "none",
+    ) -> None:
+        self.order = Order(len(labels), batch_size, seed)
+        self.samples, self.batches = self.order.samples, self.order.batches
+        self.device, self.layout = device, layout
+        self.height, self.width = images.shape[1:3]
+        self.padding = CROP_PADDING if augment in ("crop", "crop_flip") else 0
+        self.flip = augment == "crop_flip"
+        self.images = F.pad(images, (0, 0, self.padding, self.padding, self.padding, self.padding)).to(device)
+        self.labels = labels.to(device)
+        self.mean, self.std = mean.to(device), std.to(device)
+        self.rows, self.columns = torch.arange(self.height), torch.arange(self.width)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from batch `start` on."""
+        for number, index in self.order.rows(epoch, start):
+            yield self._batch(index, epoch, number)
+
+    def digest(self) -> str:
+        """SHA-256 of the first epoch's order and of the first batch's augmentation."""
+        digest = hashlib.sha256(self.order.digest().encode())
+        for draw in self._draws(min(self.order.batch_size, self.samples), 0, 0):
+            digest.update(draw.numpy().tobytes())
+        return digest.hexdigest()
+
+    def _draws(self, count: int, epoch: int, number: int) -> tuple[Tensor, Tensor]:
+        """Row and column indices (B, H) and (B, W) into the padded images: the crop, and the flip."""
+        draw = generator(self.order.seed or 0, "augment", epoch, number)
+        top, left = torch.randint(0, 2 * self.padding + 1, (2, count, 1), generator=draw)
+        columns = self.columns.expand(count, -1)
+        if self.flip:
+            flipped = torch.randint(0, 2, (count, 1), generator=draw).bool()
+            columns = torch.where(flipped, columns.flip(1), columns)
+        return self.rows + top, columns + left
+
+    def _batch(self, index: Tensor, epoch: int, number: int) -> Batch:
+        rows, columns = self._draws(len(index), epoch, number)
+        index, rows, columns = (self._to_device(t) for t in (index, rows, columns))
+        pixels = self.images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        images = pixels.float().div_(255).sub_(self.mean).div_(self.std).permute(0, 3, 1, 2)
+        return {"images": images.contiguous(memory_format=self.layout), "labels": self.labels[index]}
+
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        if self.device.type == "cpu":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+def check_labels(labels: Tensor, config: Experiment, where: str) -> None:
+    """Raise `Refused` unless every label (N,) is a class of the head, naming the first that is not."""
+    classes = config.num_classes
+    assert classes is not None
+    bad = torch.nonzero((labels < 0) | (labels >= classes))
+    if len(bad):
+        index = int(bad[0])
+        raise Refused(
+            f"num_classes: {where} has label {int(labels[index])} at sample {index}, but num_classes={classes}"
+        )
+    highest = int(labels.max())
+    if highest + 1 < classes:
+        print(f"warning: num_classes={classes}, but {where} has labels 0 to {highest} only", flush=True)
+
+
+def check_batch_size(config: Experiment, samples: int) -> None:
+    """Raise `Refused` when not even one window of batches can be filled."""
+    if config.batch_size > samples:
+        raise Refused(f"batch_size: {config.batch_size} is larger than the {samples} training samples")
+
+
+def _check_augment(config: Experiment, facts: ImageSet, smoke: bool) -> None:
+    streamed_only = config.data.augment == "random_resized_crop"
+    if facts.streamed != streamed_only and not (facts.streamed and config.data.augment == "none"):
+        allowed = "random_resized_crop, none" if facts.streamed else "none, crop, crop_flip"
+        raise Refused(f"data.augment: {config.data.augment!r} does not fit {config.data.name}; allowed: {allowed}")
+
+
+def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch.device) -> tuple[Batches, Batches]:
+    assert facts.hub is not None
+    data = source.load(config.data.name, facts.hub)
+    splits = []
+    for name, limit in (("train", config.data.train_samples), (facts.evaluation, config.data.eval_samples)):
+        split = _split(data, config.data.name, name)
+        split = split.select(range(min(limit or len(split), len(split))))
+        check_labels(torch.tensor(split[facts.label][:]), config, f"{config.data.name} {name} split")
+        splits.append(split)
+    check_batch_size(config, len(splits[0]))
+    columns = (facts.image, facts.label, facts.size)
+    layout = torch.channels_last if config.channels_last else torch.contiguous_format
+    shared = {"workers": config.workers, "device": device, "layout": layout}
+    augment = config.data.augment == "random_resized_crop"
+    return (
+        StreamedImages(splits[0], *columns, config.batch_size, **shared, seed=seed, augment=augment),
+        StreamedImages(splits[1], *columns, config.data.eval_batch_size or config.batch_size, **shared),
+    )
+
+
+def _split(data: Any, name: str, split: str) -> Any:
+    if split not in data or len(data[split]) == 0:
+        raise Refused(f"data set {name!r}: its split {split!r} is missing or empty; found: {', '.join(data)}")
+    return data[split]
+
+
+def _limited(split: tuple[Tensor, Tensor], limit: int | None) -> tuple[Tensor, Tensor]:
+    images, labels = split
+    return images[:limit], labels[:limit]
+
+
+def _digits(facts: ImageSet) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The 8x8 digits, brought to the size and channels of `facts`: 1,437 to train on, 360 to evaluate."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] * (255 / 16)
+    images = F.interpolate(images, size=(facts.size, facts.size), mode="bilinear")
+    pixels = images.round().to(torch.uint8).expand(-1, facts.channels, -1, -1).permute(0, 2, 3, 1).contiguous()
+    labels = torch.tensor(digits.target, dtype=torch.int64)
+    train, evaluation = train_test_split(
+        range(len(labels)), test_size=DIGITS_EVAL, stratify=digits.target, random_state=0
+    )
+    return (pixels[train], labels[train]), (pixels[evaluation], labels[evaluation])
+
+
+def _decoded(name: str, facts: ImageSet) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    assert facts.hub is not None
+    data = source.load(name, facts.hub)
+    train, evaluation = (_split(data, name, split) for split in ("train", facts.evaluation))
+    return _decode(train, name, facts), _decode(evaluation, name, facts)
+
+
+def _decode(split: Any, name: str, facts: ImageSet) -> tuple[Tensor, Tensor]:
+    """Images (N, H, W, C) uint8 and labels (N,) of a Hub split; raises `Refused` naming a sample that is damaged."""
+    import datasets
+    import numpy as np
+    from PIL import Image
+
+    for column in (facts.image, facts.label):
+        if column not in split.column_names:
+            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(split.column_names)}")
+    encoded = split.cast_column(facts.image, datasets.Image(decode=False))
+    images = np.empty((len(split), facts.size, facts.size, facts.channels), dtype=np.uint8)
+    mode = "L" if facts.channels == 1 else "RGB"
+    for index, item in enumerate(encoded[facts.image]):
+        try:
+            pixels = np.asarray(Image.open(io.BytesIO(item["bytes"])).convert(mode))
+            images[index] = pixels.reshape(facts.size, facts.size, facts.channels)
+        except Exception as error:
+            raise Refused(
+                f"data set {name!r}: sample {index} of its {split.split} split is damaged: {error}"
+            ) from error
+    return torch.from_numpy(images), torch.tensor(split[facts.label][:], dtype=torch.int64)

@@ -1,0 +1,93 @@
+"""Checkpoints: written whole or not at all, verified when read, exact to the bit.
+
+A file holds tensors and plain values alone, so `torch.load` reads it with its safe default
+(weights_only). It is a zip archive whose entries carry CRCs: a flipped byte, which `torch.load`
+would take for a weight, is found before anything is restored.
+"""
+
+import os
+import random
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from train.engine.errors import Refused
+
+FORMAT = 1
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state` to `path` through a temporary file in the same folder, checked and then renamed.
+
+    Raises OSError when the folder or the disk does not take it; `path` is then what it was before.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        torch.save({"format": FORMAT, **state}, partial)
+        _verify(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except RuntimeError as error:  # the zip writer's own word for a full disk
+        raise OSError(f"{path}: the checkpoint could not be written: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read what `save` wrote, onto the CPU. Raises `Refused`, naming the file, when it is missing or damaged."""
+    if not path.is_file():
+        raise Refused(f"checkpoint {path} does not exist")
+    try:
+        _verify(path)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load has no common type for damage: EOFError, RuntimeError, OSError, ...
+        raise Refused(
+            f"checkpoint {path} is damaged ({error}); resume from another file with --resume FILE, "
+            "or start again with --resume never"
+        ) from error
+    if state.get("format") != FORMAT:
+        raise Refused(f"checkpoint {path} has format {state.get('format')!r}; this version reads format {FORMAT}")
+    return state
+
+
+def random_state() -> dict[str, Any]:
+    """The global random states (Python, NumPy, torch, every CUDA device) as plain values and byte tensors."""
+    version, internal, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [name, np.asarray(keys).tolist(), position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any] | None) -> None:
+    """Set the global random states. Warns, and goes on, where a part is absent or has no device here."""
+    if state is None:
+        warnings.warn("the checkpoint holds no random state: dropout will draw other numbers", stacklevel=2)
+        return
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if len(state["cuda"]) > devices:
+        warnings.warn(
+            f"{len(state['cuda'])} CUDA random states in the checkpoint, {devices} devices here", stacklevel=2
+        )
+    if devices:
+        torch.cuda.set_rng_state_all(state["cuda"][:devices])
+
+
+def _verify(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"entry {damaged} fails its CRC")

@@ -1,0 +1,159 @@
+"""The only training loop in the repository, and the only evaluation loop."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from train.engine.errors import Interrupted
+from train.engine.meter import Meter
+from train.engine.precision import Precision
+from train.engine.step import Batch, Forward, Trainer
+
+Score = Callable[[Tensor, Tensor], Mapping[str, Tensor]]
+
+
+class Batches(Protocol):
+    """One split of a data set: `samples` of them in `batches` batches an epoch, on the device.
+
+    The batches of an epoch, from batch `start` on, are a function of the seed, `epoch` and the position
+    alone, so a position is all that a checkpoint has to keep.
+    """
+
+    samples: int
+    batches: int
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to train and how often to do what, in steps. `steps` counts attempted ones."""
+
+    steps: int
+    accumulate: int
+    log_every: int
+    eval_every: int
+    checkpoint_every: int
+
+
+@dataclass
+class Progress:
+    """What a resumed run must know beside the trainer's state."""
+
+    evaluated_step: int = 0
+    best: float | None = None
+
+
+def is_better(value: float, best: float | None, higher: bool) -> bool:
+    """Whether `value` is a new best. A value that is not finite never is, and never blocks a later one."""
+    if not math.isfinite(value):
+        return False
+    return best is None or (value > best if higher else value < best)
+
+
+def steps_per_epoch(batches: Batches, accumulate: int) -> int:
+    """Optimizer steps in an epoch; the last window may be short."""
+    return math.ceil(batches.batches / accumulate)
+
+
+def windows(batches: Batches, accumulate: int, step: int) -> Iterator[list[Batch]]:
+    """The windows of micro-batches from attempted step `step` on, epoch after epoch, without end."""
+    epoch, window = divmod(step, steps_per_epoch(batches, accumulate))
+    while True:
+        stream = batches.epoch(epoch, start=window * accumulate)
+        while micro_batches := list(islice(stream, accumulate)):
+            yield micro_batches
+        epoch, window = epoch + 1, 0
+
+
+def fit(
+    trainer: Trainer,
+    batches: Batches,
+    plan: Plan,
+    meter: Meter,
+    progress: Progress,
+    on_log: Callable[[dict[str, Any]], None],
+    on_evaluate: Callable[[], None],
+    on_checkpoint: Callable[[], None],
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> None:
+    """Train from `trainer.step_count` to `plan.steps`.
+
+    `on_log` gets contract metrics every `plan.log_every` steps and at the end; `on_evaluate` runs at the
+    end too. Raises `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well,
+    and `Diverged` from the step.
+    """
+    per_epoch = steps_per_epoch(batches, plan.accumulate)
+
+    def evaluate_and_save() -> None:
+        meter.pause()
+        trainer.check()
+        step = trainer.step_count
+        try:
+            if _due(step, plan.eval_every, plan.steps) and progress.evaluated_step < step:
+                on_evaluate()
+                progress.evaluated_step = step
+        finally:
+            on_checkpoint()
+        if stop_requested() and step < plan.steps:
+            raise Interrupted(f"stopped at step {step} of {plan.steps}")
+        meter.resume()
+
+    if trainer.step_count and _due(trainer.step_count, plan.eval_every, plan.steps):
+        evaluate_and_save()  # the run was interrupted in this evaluation, or after it
+    trainer.model.train()
+    stream = windows(batches, plan.accumulate, trainer.step_count)
+    meter.resume()
+    while trainer.step_count < plan.steps:
+        asked = time.perf_counter()
+        window = next(stream)
+        waited = time.perf_counter() - asked
+        trainer.step(window)
+        step = trainer.step_count
+        meter.step(sum(len(batch["labels"]) for batch in window), waited)
+        if _due(step, plan.log_every, plan.steps):
+            trainer.check()
+            on_log({**trainer.read_window(), "train/epoch": step / per_epoch, **meter.read()})
+        if _due(step, plan.eval_every, plan.steps) or _due(step, plan.checkpoint_every, plan.steps) or stop_requested():
+            evaluate_and_save()
+            trainer.model.train()
+    meter.pause()
+
+
+def evaluate(
+    model: nn.Module,
+    forward: Forward,
+    score: Score,
+    batches: Batches,
+    precision: Precision,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> dict[str, Tensor]:
+    """Sums over every sample once: `score(float32 logits, labels)` gives each batch's (integer counts stay integers).
+
+    Raises `Interrupted` between two batches, and RuntimeError unless exactly `batches.samples` were seen.
+    """
+    model.eval()
+    totals: dict[str, Tensor] = {}
+    seen = 0
+    with torch.no_grad():
+        for batch in batches.epoch(0):
+            with precision.forward():
+                logits, labels = forward(model, batch)
+            for name, value in score(logits.float(), labels).items():
+                totals[name] = totals[name] + value if name in totals else value
+            seen += len(batch["labels"])
+            if stop_requested():
+                raise Interrupted("stopped while evaluating")
+    if seen != batches.samples:
+        raise RuntimeError(f"evaluated {seen} samples of {batches.samples}")
+    return totals
+
+
+def _due(step: int, every: int, last: int) -> bool:
+    return step % every == 0 or step == last

@@ -1,0 +1,151 @@
+"""The training clock and the memory figures.
+
+The clock runs over training steps alone: warm-up steps are left out of both samples and time, the
+device is synchronised where a timed stretch begins and ends and nowhere else, and evaluation and
+checkpoints lie outside because the loop pauses the meter around them.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MIB = 2**20
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that was asked of it; nothing to wait for on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Meter:
+    """Samples, seconds, seconds spent waiting for data, and peak memory of the training steps.
+
+    `clock` gives seconds, `wait` blocks until the device is idle; both can be replaced in tests.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        warmup_steps: int = 5,
+        clock: Callable[[], float] = time.perf_counter,
+        wait: Callable[[], None] | None = None,
+    ) -> None:
+        self.device, self.warmup_steps, self.clock = device, warmup_steps, clock
+        self.wait = wait or (lambda: synchronize(device))
+        self.memory = PeakMemory(device)
+        self.seen_steps = 0
+        self.samples = self.steps = 0
+        self.seconds = self.data_seconds = 0.0
+        self._opened: float | None = None
+
+    def resume(self) -> None:
+        """Training goes on: start a timed stretch, unless the warm-up is still to come."""
+        self.memory.start()
+        if self.seen_steps >= self.warmup_steps:
+            self._open()
+
+    def pause(self) -> None:
+        """Training stops for something that is not training."""
+        if self._opened is not None:
+            self.wait()
+            self.seconds += self.clock() - self._opened
+            self._opened = None
+        self.memory.stop()
+
+    def step(self, samples: int, data_seconds: float) -> None:
+        """Count one step of `samples` samples, of which `data_seconds` went by waiting for its batches."""
+        self.seen_steps += 1
+        if self._opened is not None:
+            self.samples += samples
+            self.steps += 1
+            self.data_seconds += data_seconds
+        elif self.seen_steps == self.warmup_steps:
+            self.memory.restart()
+            self._open()
+
+    def read(self) -> dict[str, Any]:
+        """Contract metrics; a figure that was not measured is None, with the reason under `throughput/reason`."""
+        running = self.clock() - self._opened if self._opened is not None else 0.0
+        seconds = self.seconds + running
+        metrics: dict[str, Any] = {**self.memory.read(), "throughput/samples_per_sec": None, "time/step_ms": None}
+        metrics["time/data_wait_pct"] = None
+        if self.steps == 0:
+            metrics["throughput/reason"] = f"{self.seen_steps} steps, of which {self.warmup_steps} are warm-up"
+            return metrics
+        metrics["throughput/samples_per_sec"] = self.samples / seconds
+        metrics["time/step_ms"] = 1000 * seconds / self.steps
+        metrics["time/data_wait_pct"] = 100 * self.data_seconds / seconds
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("samples", "steps", "seconds", "data_seconds")
+        return {name: getattr(self, name) for name in names} | {"peaks": dict(self.memory.peaks)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on counting from an earlier attempt of the same run; this process still warms up anew."""
+        self.memory.peaks = dict(state["peaks"])
+        for name in ("samples", "steps", "seconds", "data_seconds"):
+            setattr(self, name, state[name])
+
+    def _open(self) -> None:
+        self.wait()
+        self._opened = self.clock()
+
+
+class PeakMemory:
+    """Peak memory in MiB of the stretches between `start` and `stop`.
+
+    CUDA: what the allocator handed out and what it reserved. CPU: the resident set's peak above its
+    level at the first `start`, from Linux's VmHWM, which writing 5 to /proc/self/clear_refs resets
+    (proc(5)); getrusage's ru_maxrss never falls, so it would count the evaluation and the loading too.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.peaks: dict[str, float] = {}
+        self.level: float | None = None
+
+    def start(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif (resident := _status_mib("VmRSS")) is not None:
+            Path("/proc/self/clear_refs").write_text("5")
+            self.level = resident if self.level is None else self.level
+
+    def restart(self) -> None:
+        """Forget what was seen so far (the warm-up) but keep the level."""
+        self.peaks.clear()
+        self.start()
+
+    def stop(self) -> None:
+        for name, value in self._now().items():
+            self.peaks[name] = max(self.peaks.get(name, 0.0), value)
+
+    def read(self) -> dict[str, float]:
+        """The peaks so far, the running stretch included."""
+        now = self._now()
+        return {name: max(self.peaks.get(name, 0.0), now.get(name, 0.0)) for name in now | self.peaks}
+
+    def _now(self) -> dict[str, float]:
+        if self.device.type == "cuda":
+            return {
+                "memory/peak_allocated_mib": torch.cuda.max_memory_allocated(self.device) / MIB,
+                "memory/peak_reserved_mib": torch.cuda.max_memory_reserved(self.device) / MIB,
+            }
+        peak = _status_mib("VmHWM")
+        if peak is None or self.level is None:
+            return {}
+        return {"memory/peak_rss_mib": max(peak - self.level, 0.0)}
+
+
+def _status_mib(field: str) -> float | None:
+    """A field of /proc/self/status in MiB; None where there is no such file (not Linux)."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:")), None)

@@ -1,0 +1,257 @@
+"""Precision: everything in which fp32, tf32, bf16 and fp16 differ, and nothing else.
+
+The recipe is the one of *Mixed Precision Training* (Micikevicius et al. 2018, sections 3.1-3.3) as
+torch.amp implements it (https://docs.pytorch.org/docs/stable/notes/amp_examples.html): FP32 weights,
+forward and loss under autocast, a scaled backward pass, and a step that is skipped when a gradient
+overflowed. The scaler and the autocast region are always there, with `enabled=`; the training loop
+is the same for every precision.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train.engine.errors import Diverged, EngineFault, Refused, unknown
+from train.engine.half_on_cpu import HalfOnCpu, native_half_is_fast
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a precision's name stands for. `autocast` None means that no operand is rounded to 16 bits."""
+
+    autocast: torch.dtype | None = None
+    tf32: bool = False
+    scaled: bool = False
+
+
+PRECISIONS = {
+    "fp32": Arithmetic(),
+    "tf32": Arithmetic(tf32=True),
+    "bf16": Arithmetic(autocast=torch.bfloat16),
+    "fp16": Arithmetic(autocast=torch.float16, scaled=True),
+}
+
+
+@dataclass(frozen=True)
+class ScalerSettings:
+    """Dynamic loss scaling, used by fp16 alone; the first four are torch.amp.GradScaler's own.
+
+    `min_scale` and `max_consecutive_skips` stop a run that only ever skips: below 2**-144 the
+    scaler's reciprocal overflows and the next good gradient would set the weights to infinity.
+    """
+
+    init_scale: float = 2.0**16
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+    min_scale: float = 2.0**-14
+    max_consecutive_skips: int = 50
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one optimizer step did.
+
+    `applied` is None where the host does not know yet (CUDA without a scaler, fused optimizers): the
+    step was taken or skipped on the device by `found_inf`, a 0-d float32 tensor that is 0 or positive.
+    `norms` (P,) are the unscaled gradient norms before clipping of `parameters`, `grad_norm` their 2-norm.
+    """
+
+    applied: bool | None
+    found_inf: Tensor
+    grad_norm: Tensor
+    norms: Tensor
+    parameters: list[Tensor]
+
+
+def why_unavailable(name: str, device: torch.device) -> str | None:
+    """Why `device` cannot run precision `name`; None when it can. Raises `Refused` for an unknown name."""
+    if name not in PRECISIONS:
+        raise unknown("precision", name, PRECISIONS)
+    if name == "tf32" and device.type != "cuda":
+        return f"tf32 is a mode of NVIDIA tensor cores; the device is {device.type}"
+    if name == "tf32" and torch.cuda.get_device_capability(device) < (8, 0):
+        return f"tf32 needs compute capability 8.0; {torch.cuda.get_device_name(device)} is older"
+    if name == "bf16" and device.type == "cuda":
+        with torch.cuda.device(device):
+            if not torch.cuda.is_bf16_supported(including_emulation=False):
+                return f"{torch.cuda.get_device_name(device)} has no bf16 units"
+    return None
+
+
+def require_available(name: str, device: torch.device) -> None:
+    """Raise `Refused`, saying what the device can run, unless it can run precision `name`."""
+    reason = why_unavailable(name, device)
+    if reason is not None:
+        possible = [other for other in PRECISIONS if why_unavailable(other, device) is None]
+        raise Refused(f"precision {name!r} cannot run here: {reason}. It can run: {', '.join(possible)}")
+
+
+@dataclass
+class Precision:
+    """One precision on one device: the forward region, the backward pass, the step, and their state.
+
+    Raises `Refused` when the device cannot run it; another precision is never put in its place.
+    """
+
+    name: str
+    device: torch.device
+    settings: ScalerSettings = field(default_factory=ScalerSettings)
+
+    def __post_init__(self) -> None:
+        require_available(self.name, self.device)
+        self.arithmetic = PRECISIONS[self.name]
+        self.emulated = self.name == "fp16" and self.device.type == "cpu" and not native_half_is_fast()
+        self.consecutive_skips = 0
+        self.scaler = torch.amp.GradScaler(
+            self.device.type,
+            init_scale=self.settings.init_scale,
+            growth_factor=self.settings.growth_factor,
+            backoff_factor=self.settings.backoff_factor,
+            growth_interval=self.settings.growth_interval,
+            enabled=self.arithmetic.scaled,
+        )
+        self.activate()
+
+    def activate(self) -> None:
+        """Set the process-wide switches. FP32 operands mean IEEE FP32, everywhere but in tf32.
+
+        Left alone, cuDNN convolutions use TF32, and a library that called
+        `torch.set_float32_matmul_precision("medium")` turns FP32 products into bf16 ones, on CPUs too.
+        """
+        cuda_mode = "tf32" if self.arithmetic.tf32 else "ieee"
+        backends = torch.backends
+        for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):  # type: ignore[attr-defined]
+            switch.fp32_precision = cuda_mode
+        for switch in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):  # type: ignore[attr-defined]
+            switch.fp32_precision = "ieee"
+
+    @property
+    def matrix_dtype(self) -> torch.dtype:
+        """The dtype in which convolutions and matrix products must return their results."""
+        return self.arithmetic.autocast or torch.float32
+
+    def describe(self) -> dict[str, Any]:
+        """The effective settings, as plain values, for the record."""
+        backends = torch.backends
+        return {
+            "name": self.name,
+            "matrix_dtype": str(self.matrix_dtype).removeprefix("torch."),
+            "arithmetic": "fp16 operands, FP32 arithmetic, rounded to fp16" if self.emulated else "native kernels",
+            "loss_scaling": self.scaler.is_enabled(),
+            "cuda_matmul_fp32": backends.cuda.matmul.fp32_precision,
+            "cudnn_conv_fp32": backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+            "cpu_matmul_fp32": backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+        }
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise `Refused` for a model that mixed precision cannot train: half weights, sparse gradients.
+
+        Mixed precision keeps FP32 weights; with fp16 weights the update of a small gradient rounds to zero.
+        """
+        for name, parameter in model.named_parameters():
+            if parameter.is_floating_point() and parameter.dtype.itemsize < 4:
+                dtype = str(parameter.dtype).removeprefix("torch.")
+                raise Refused(f"parameter {name!r} is {dtype}: keep the model in float32, autocast rounds the operands")
+        for name, module in model.named_modules():
+            if getattr(module, "sparse", False):
+                raise Refused(f"module {name!r} yields sparse gradients, which the step cannot clip: set sparse=False")
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """The region for forward and loss, in training and in evaluation; backward stays outside."""
+        dtype = self.arithmetic.autocast
+        with self._kernels(), torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+            yield
+
+    def backward(self, loss: Tensor) -> None:
+        """Accumulate the gradients of `loss` (0-d float32), multiplied by the scale when there is one."""
+        if not loss.requires_grad:
+            raise EngineFault("the loss has no gradient path to any parameter: it is detached or constant")
+        with self._kernels():
+            self.scaler.scale(loss).backward()
+
+    def update(self, optimizers: Sequence[Optimizer], clip_norm: float | None = None) -> Update:
+        """Unscale, clip, step or skip, update the scale: once per window, for all optimizers together.
+
+        Optimizers whose parameters have no gradient are passed over. One non-finite gradient holds
+        back all of them. Raises `Diverged` when skipping has become the rule.
+        """
+        active = [optimizer for optimizer in optimizers if _with_gradient(optimizer)]
+        if not active:
+            raise EngineFault("no parameter received a gradient from the loss")
+        for optimizer in active:
+            self.scaler.unscale_(optimizer)
+        parameters = [parameter for optimizer in active for parameter in _with_gradient(optimizer)]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        found_inf = self._found_inf(active, gradients)
+        norms = torch.stack(torch._foreach_norm(gradients))  # as torch.nn.utils.get_total_norm does
+        grad_norm = torch.linalg.vector_norm(norms)
+        if clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, grad_norm)
+        applied = self._step_or_skip(active, found_inf)
+        self.scaler.update()
+        self._check_skips(applied)
+        return Update(applied, found_inf, grad_norm, norms, parameters)
+
+    def scale(self) -> float | None:
+        """The current loss scale; None when there is no scaler. Reads the device."""
+        return self.scaler.get_scale() if self.scaler.is_enabled() else None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scaler": self.scaler.state_dict(), "consecutive_skips": self.consecutive_skips}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.scaler.load_state_dict(state["scaler"])
+        self.consecutive_skips = state["consecutive_skips"]
+
+    def _kernels(self) -> AbstractContextManager[Any]:
+        return HalfOnCpu() if self.emulated else nullcontext()
+
+    def _found_inf(self, optimizers: Sequence[Optimizer], gradients: list[Tensor]) -> Tensor:
+        """0-d float32 tensor, positive when any gradient is not finite, by the same kernel in every precision."""
+        if self.scaler.is_enabled():
+            flags = [flag for o in optimizers for flag in self.scaler._found_inf_per_device(o).values()]
+            return torch.stack(flags).sum()
+        found_inf = torch.zeros((), device=self.device)
+        one = torch.ones((), device=self.device)
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, one)
+        return found_inf
+
+    def _step_or_skip(self, optimizers: Sequence[Optimizer], found_inf: Tensor) -> bool | None:
+        fused = all(getattr(optimizer, "_step_supports_amp_scaling", False) for optimizer in optimizers)
+        if self.device.type == "cuda" and fused and not self.scaler.is_enabled():
+            # A fused kernel reads the flag on the device, so fp32, tf32 and bf16 never wait for the host.
+            for optimizer in optimizers:
+                optimizer.found_inf = found_inf  # type: ignore[attr-defined]
+                optimizer.step()
+                del optimizer.found_inf  # type: ignore[attr-defined]
+            return None
+        # Read here, before `scaler.update()`, and for every kind of optimizer: a fused one is called and skips
+        # inside, and its first skipped step would leave SGD's momentum buffers uninitialised.
+        if found_inf.item() > 0:
+            return False
+        for optimizer in optimizers:
+            self.scaler.step(optimizer)
+        return True
+
+    def _check_skips(self, applied: bool | None) -> None:
+        if not self.scaler.is_enabled():
+            return
+        self.consecutive_skips = 0 if applied else self.consecutive_skips + 1
+        if applied:
+            return
+        scale = self.scaler.get_scale()
+        if self.consecutive_skips >= self.settings.max_consecutive_skips:
+            raise Diverged(f"{self.consecutive_skips} steps in a row had non-finite gradients; loss scale {scale:g}")
+        if scale < self.settings.min_scale:
+            raise Diverged(f"the loss scale fell to {scale:g}, under scaler.min_scale {self.settings.min_scale:g}")
+
+
+def _with_gradient(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

@@ -1,0 +1,111 @@
+"""The parts of an experiment, each built in one place: configuration, weights, precision, trainer, plan."""
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from train.engine.errors import Refused
+from train.engine.fit import Batches, Plan, steps_per_epoch
+from train.engine.optim import build_optimizer, build_schedule, parameter_groups
+from train.engine.precision import Precision, ScalerSettings
+from train.engine.step import Trainer
+from train.experiment.config import Experiment, load
+from train.experiment.tasks import Task, cross_entropy
+
+Build = Callable[[Experiment], nn.Module]
+
+
+def resolve(task: Task, path: Path, overrides: Sequence[str], smoke: bool = False) -> Experiment:
+    """The experiment with nothing left open: the class count is the data set's unless the file gives one."""
+    config = load(path, overrides)
+    classes = config.num_classes or task.facts(config.data.name).classes
+    changes: dict[str, Any] = {"num_classes": classes}
+    if smoke:
+        # Large enough to pass through warm-up, an evaluation and a checkpoint, small enough for any machine.
+        batch_size = min(config.batch_size, 8)
+        data = config.data.model_copy(update={"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8})
+        schedule = config.schedule.model_copy(update={"warmup": 0, "milestones": []})
+        changes |= {"epochs": None, "max_steps": 4, "batch_size": batch_size, "workers": 0, "log_every": 1}
+        changes |= {"eval_every": None, "checkpoint_every": 2, "data": data, "schedule": schedule}
+    return config.model_copy(update=changes)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch (all devices)."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def build_model(build: Build, config: Experiment, seed: int, device: torch.device) -> nn.Module:
+    """The model with the seed's weights, drawn on the CPU so that they are the same on every device."""
+    seed_everything(seed)
+    try:
+        model = build(config)
+    except ValueError as error:
+        raise Refused(f"{config.name}: {error}") from error
+    layout = torch.channels_last if config.channels_last else torch.preserve_format
+    return model.to(device=device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+
+def build_precision(name: str, config: Experiment, device: torch.device) -> Precision:
+    """The precision with the experiment's scaler settings."""
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = not config.deterministic
+        torch.backends.cudnn.deterministic = config.deterministic
+    return Precision(name, device, ScalerSettings(**config.scaler.model_dump()))
+
+
+def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batches, precision: Precision) -> Trainer:
+    """Model, optimizer and schedule of an experiment, ready to step."""
+    per_epoch = steps_per_epoch(train, config.accumulate)
+    unit = per_epoch if config.epochs is not None else 1
+    settings = config.optimizer.model_dump()
+    groups = parameter_groups(model, settings.pop("weight_decay"), settings.pop("decay_norm_and_bias"))
+    schedule = build_schedule(
+        config.schedule.name,
+        total=plan(config, train).steps,
+        warmup=round(config.schedule.warmup * unit),
+        final=config.schedule.final,
+        milestones=[round(milestone * unit) for milestone in config.schedule.milestones],
+        gamma=config.schedule.gamma,
+    )
+    return Trainer(
+        model,
+        task.forward,
+        cross_entropy(config),
+        task.weight,
+        [build_optimizer(groups=groups, device=precision.device, **settings)],
+        schedule,
+        precision,
+        clip_norm=config.clip_norm,
+        ema_decay=config.ema_decay,
+    )
+
+
+def plan(config: Experiment, train: Batches) -> Plan:
+    """The experiment's length and cadence in steps; without `eval_every` it evaluates after each epoch."""
+    per_epoch = steps_per_epoch(train, config.accumulate)
+    eval_every = config.eval_every or per_epoch
+    return Plan(
+        steps=config.max_steps or per_epoch * (config.epochs or 0),
+        accumulate=config.accumulate,
+        log_every=config.log_every,
+        eval_every=eval_every,
+        checkpoint_every=config.checkpoint_every or eval_every,
+    )
+
+
+def digest_of(model: nn.Module) -> str:
+    """SHA-256 over names, shapes and bytes of all weights and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

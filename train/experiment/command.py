@@ -1,0 +1,77 @@
+"""The command line that every per-model script and the comparison share."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
+
+STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "interrupted": 75}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose options may stand before or after the overrides, and whose errors name the nearest option."""
+
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """Options into a namespace, `key=value` arguments into its `overrides`; exits with 2 on a wrong option."""
+        parsed, rest = self.parse_known_intermixed_args(arguments)
+        if rest:
+            options = [option for action in self._actions for option in action.option_strings]
+            nearest = difflib.get_close_matches(rest[0].partition("=")[0], options, n=1, cutoff=0.5)
+            hint = f" did you mean {nearest[0]}?" if nearest else ""
+            self.error(f"unknown option {rest[0]}:{hint} allowed: {', '.join(o for o in options if o[:2] == '--')}")
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(STATUS["refused"], f"error: {message}\n")
+
+
+def parser(module: str, description: str) -> Parser:
+    """The options that a run and a comparison have in common."""
+    options = Parser(
+        prog=f"python -m {module}",
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    options.add_argument("config", type=Path, metavar="CONFIG", help="the experiment's YAML file")
+    options.add_argument("overrides", nargs="*", metavar="KEY.SUB=VALUE", help="changes to the configuration")
+    options.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train")
+    options.add_argument("--out", type=Path, default=Path("runs"), help="folder for the results of all experiments")
+    options.add_argument(
+        "--smoke",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="a few steps on embedded data, under OUT/smoke, never in a results table",
+    )
+    return options
+
+
+def seed(text: str) -> int:
+    """A seed from 0 to 2**31 - 1."""
+    value = int(text)
+    if not 0 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"{text} is not in 0 .. 2147483647")
+    return value
+
+
+def finish(action: Callable[[], int]) -> int:
+    """Run `action` and turn the ways in which it can end into an exit status, with one line on why."""
+    try:
+        return action()
+    except Refused as error:
+        return _say("error", error, "refused")
+    except Diverged as error:
+        return _say("diverged", error, "diverged")
+    except Interrupted as error:
+        return _say("interrupted", f"{error}; the same command goes on from there", "interrupted")
+    except EngineFault as error:
+        return _say("error", error, "failed")
+
+
+def _say(word: str, error: object, status: str) -> int:
+    print(f"{word}: {error}", file=sys.stderr, flush=True)
+    return STATUS[status]

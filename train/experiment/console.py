@@ -1,0 +1,57 @@
+"""What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+terminal = Console()
+
+
+class Progress:
+    """The progress of one run. `update` takes the contract metrics of a log line."""
+
+    def __init__(self, title: str, total: int, done: int) -> None:
+        self.title, self.total = title, total
+        self.rate = ""
+        self.bar: RichProgress | None = None
+        if terminal.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.bar = RichProgress(*columns, TextColumn("{task.fields[note]}"), console=terminal)
+            self.task = self.bar.add_task(title, total=total, completed=done, note="")
+            self.bar.start()
+
+    def update(self, metrics: dict[str, Any]) -> None:
+        speed = metrics.get("throughput/samples_per_sec")
+        self.rate = f"{speed:,.0f} samples/s" if speed else ""
+        if self.bar is not None:
+            note = f"loss {metrics['train/loss']:.4f}  {self.rate}"
+            self.bar.update(self.task, completed=metrics["train/step"], note=note)
+
+    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
+        shown = "  ".join(f"{name.removeprefix('eval/')} {value:.4f}" for name, value in metrics.items())
+        terminal.print(
+            f"{self.title}  step {step}/{self.total}  {shown}  {self.rate}".rstrip(), highlight=False, soft_wrap=True
+        )
+
+    def stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of texts; elsewhere than on a terminal, one Markdown line a row."""
+    if terminal.is_terminal:
+        table = Table(title=title, title_justify="left")
+        for name in header:
+            table.add_column(name, justify="left" if name == header[0] else "right")
+        for row in rows:
+            table.add_row(*row)
+        terminal.print(table)
+        return
+    print(title)
+    for row in (header, ["---"] * len(header), *rows):
+        print("| " + " | ".join(row) + " |")

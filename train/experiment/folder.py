@@ -1,0 +1,128 @@
+"""The folder of one run: made, found again, or refused. Nothing in it is ever overwritten by another run."""
+
+import fcntl
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from train.engine import checkpoint
+from train.engine.errors import Refused
+from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences
+from train.experiment.record import write_json
+
+LAST = "checkpoints/last.pt"
+BEST = "checkpoints/best.pt"
+
+
+@dataclass
+class RunFolder:
+    """`state` is the checkpoint to go on from, None for a fresh start; `changed` what differs from its configuration."""
+
+    path: Path
+    state: dict[str, Any] | None
+    changed: dict[str, tuple[Any, Any]]
+    run_id: str
+    attempts: list[dict[str, Any]]
+    finished: bool
+    lock: IO[str]
+
+    def begin(self, config: Experiment, environment: dict[str, Any], attempt: dict[str, Any]) -> None:
+        """Write config.yaml and environment.json, before the first step, with one entry for each attempt."""
+        self.attempts.append({"started": datetime.now(UTC).isoformat(timespec="seconds"), **attempt})
+        (self.path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        write_json(self.path / "environment.json", {"run_id": self.run_id, "attempts": self.attempts, **environment})
+
+
+def open_folder(path: Path, config: Experiment, precision: str, seed: int, resume: str) -> RunFolder:
+    """Make or find the run's folder and what it is to go on from, and lock it for this process.
+
+    `resume` is `auto` (from this folder's last checkpoint, if any), `never` (an earlier run there is moved
+    to `replaced/` beside it), or a checkpoint file. When the length of the run changed, the schedule of the
+    new configuration applies from the resumed step on. Raises `Refused` when the folder cannot be written,
+    is in use, or holds another run, and when the checkpoint is damaged or of another experiment.
+    """
+    lock = _make_and_lock(path)
+    identity = {"config": config.model_dump(), "precision": precision, "seed": seed}
+    if resume == "never":
+        _move_aside(path)
+        lock = _make_and_lock(path)
+    previous = _previous_identity(path, precision, seed)
+    if previous is not None:
+        _same_run(previous, identity, path)
+    source = path / LAST if resume in ("auto", "never") else Path(resume)
+    state = None
+    if resume not in ("auto", "never") or source.exists():
+        state = checkpoint.load(source)
+        _same_run(state["identity"], identity, source)
+    changed = differences((state["identity"] if state else previous or identity)["config"], identity["config"])
+    environment = _read_json(path / "environment.json")
+    summary = _read_json(path / "summary.json")
+    return RunFolder(
+        path=path,
+        state=state,
+        changed=changed,
+        run_id=environment.get("run_id") or uuid.uuid4().hex[:8],
+        attempts=environment.get("attempts", []),
+        finished=summary.get("status") == "finished" and not changed.keys() & HORIZON,
+        lock=lock,
+    )
+
+
+def _make_and_lock(path: Path) -> IO[str]:
+    try:
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("w")
+    except OSError as error:
+        raise Refused(f"output folder {path} cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise Refused(f"output folder {path} is in use by another process") from None
+    return lock
+
+
+def _move_aside(path: Path) -> None:
+    if not (path / "config.yaml").exists():
+        return
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    target = path.parent / "replaced" / f"{path.name}-{stamp}"
+    target.parent.mkdir(exist_ok=True)
+    path.rename(target)
+    print(f"the earlier run is kept in {target}", flush=True)
+
+
+def _previous_identity(path: Path, precision: str, seed: int) -> dict[str, Any] | None:
+    file = path / "config.yaml"
+    if not file.exists():
+        return None
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: not readable as YAML: {error}; start again with --resume never") from None
+    return {"config": config, "precision": precision, "seed": seed}
+
+
+def _same_run(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
+    """Raise `Refused` unless both are the same run, but for its length and what has no effect on the numbers."""
+    changed = differences(old, new)
+    allowed = {f"config.{key}" for key in BYSTANDERS | HORIZON}
+    wrong = {key.removeprefix("config."): values for key, values in changed.items() if key not in allowed}
+    if wrong:
+        listed = ", ".join(f"{key} is {before!r} there and {after!r} here" for key, (before, after) in wrong.items())
+        raise Refused(
+            f"{where} belongs to another run: {listed}. Choose another --out, or --resume never to start anew"
+        )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    import json
+
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,26 @@
+"""ResNets: the CIFAR ones of He et al. 2015, section 4.2, and torchvision's ResNet-18/34/50.
+
+    python -m train.resnet configs/resnet20_digits.yaml --precision bf16 --seed 0
+
+What to expect is in the table of README.md, which is generated from the committed records.
+"""
+
+import sys
+
+from torch import nn
+
+from models import vision
+from train.data.vision import image_set
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import image_classification as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """The network with fresh weights; raises ValueError for an unknown `arch`."""
+    facts = image_set(config.data.name)
+    return vision.resnet(config.arch, config.num_classes or facts.classes, facts.channels, facts.size)
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))
