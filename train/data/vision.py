@@ -65,10 +65,7 @@ def load(config: Experiment, seed: int, device: torch.device, smoke: bool = Fals
     _check_augment(config, facts, smoke)
     if facts.streamed and not smoke:
         return _load_streamed(config, facts, seed, device)
-    if smoke or facts.hub is None:
-        splits = _digits(facts)
-    else:
-        splits = _decoded(config.data.name, facts)
+    splits = _digits(facts) if smoke or facts.hub is None else _decoded(config.data.name, facts)
     train, evaluation = (
         _limited(split, limit)
         for split, limit in zip(splits, (config.data.train_samples, config.data.eval_samples), strict=True)
@@ -78,7 +75,7 @@ def load(config: Experiment, seed: int, device: torch.device, smoke: bool = Fals
     pixels = train[0].double().div_(255)
     mean, std = pixels.mean(dim=(0, 1, 2)), pixels.std(dim=(0, 1, 2))
     layout = torch.channels_last if config.channels_last else torch.contiguous_format
-    shared = {"mean": mean.float(), "std": std.float(), "device": device, "layout": layout}
+    shared: dict[str, Any] = {"mean": mean.float(), "std": std.float(), "device": device, "layout": layout}
     check_batch_size(config, len(train[0]))
     return (
         ResidentImages(*train, config.batch_size, **shared, seed=seed, augment=config.data.augment),
@@ -191,7 +188,7 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
     check_batch_size(config, len(splits[0]))
     columns = (facts.image, facts.label, facts.size)
     layout = torch.channels_last if config.channels_last else torch.contiguous_format
-    shared = {"workers": config.workers, "device": device, "layout": layout}
+    shared: dict[str, Any] = {"workers": config.workers, "device": device, "layout": layout}
     augment = config.data.augment == "random_resized_crop"
     return (
         StreamedImages(splits[0], *columns, config.batch_size, **shared, seed=seed, augment=augment),

@@ -30,6 +30,10 @@ class Batches(Protocol):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]: ...
 
+    def digest(self) -> str:
+        """SHA-256 of the data order, equal for two runs that see the same batches."""
+        ...
+
 
 @dataclass(frozen=True)
 class Plan:

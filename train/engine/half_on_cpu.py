@@ -32,7 +32,7 @@ MATRIX_OPERATIONS = frozenset(
 
 def native_half_is_fast() -> bool:
     """Whether oneDNN has fp16 kernels for this CPU (AVX512-FP16 or AMX-FP16)."""
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 class HalfOnCpu(TorchDispatchMode):

@@ -125,11 +125,10 @@ class Precision:
         `torch.set_float32_matmul_precision("medium")` turns FP32 products into bf16 ones, on CPUs too.
         """
         cuda_mode = "tf32" if self.arithmetic.tf32 else "ieee"
-        backends = torch.backends
-        for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):  # type: ignore[attr-defined]
-            switch.fp32_precision = cuda_mode
-        for switch in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):  # type: ignore[attr-defined]
-            switch.fp32_precision = "ieee"
+        for operation in ("matmul", "conv", "rnn"):
+            cuda_backend: Any = torch.backends.cuda if operation == "matmul" else torch.backends.cudnn
+            getattr(cuda_backend, operation).fp32_precision = cuda_mode
+            getattr(torch.backends.mkldnn, operation).fp32_precision = "ieee"
 
     @property
     def matrix_dtype(self) -> torch.dtype:
@@ -138,15 +137,15 @@ class Precision:
 
     def describe(self) -> dict[str, Any]:
         """The effective settings, as plain values, for the record."""
-        backends = torch.backends
+        backends: Any = torch.backends
         return {
             "name": self.name,
             "matrix_dtype": str(self.matrix_dtype).removeprefix("torch."),
             "arithmetic": "fp16 operands, FP32 arithmetic, rounded to fp16" if self.emulated else "native kernels",
             "loss_scaling": self.scaler.is_enabled(),
             "cuda_matmul_fp32": backends.cuda.matmul.fp32_precision,
-            "cudnn_conv_fp32": backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
-            "cpu_matmul_fp32": backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+            "cudnn_conv_fp32": backends.cudnn.conv.fp32_precision,
+            "cpu_matmul_fp32": backends.mkldnn.matmul.fp32_precision,
         }
 
     def check_model(self, model: nn.Module) -> None:

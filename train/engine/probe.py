@@ -43,10 +43,15 @@ def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precisio
     was_training = model.training
     model.train()
     cuda = [precision.device] if precision.device.type == "cuda" else []
-    with _buffers_kept(model), torch.random.fork_rng(devices=cuda), _output_dtypes(model) as dtypes:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), precision.forward():
-            logits, labels = forward(model, batch)
-            value = loss(logits.float(), labels)
+    with (
+        _buffers_kept(model),
+        torch.random.fork_rng(devices=cuda),
+        _output_dtypes(model) as dtypes,
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        precision.forward(),
+    ):
+        logits, labels = forward(model, batch)
+        value = loss(logits.float(), labels)
     model.train(was_training)
     if value.dtype != torch.float32 or value.ndim != 0 or not value.requires_grad:
         raise EngineFault(f"the loss must be a float32 scalar with a gradient path; it is {value.dtype}, {value.shape}")

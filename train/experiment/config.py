@@ -124,7 +124,7 @@ class Experiment(Section):
 
     def to_yaml(self) -> str:
         """The resolved configuration; loading it gives this experiment again."""
-        return yaml.safe_dump(self.model_dump(), sort_keys=False)
+        return str(yaml.safe_dump(self.model_dump(), sort_keys=False))
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -167,7 +167,7 @@ class _StrictLoader(yaml.SafeLoader):
     """YAML whose repeated keys are errors and in which 1e-4 is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         repeated = sorted({str(key) for key in keys if keys.count(key) > 1})
         if repeated:
             raise yaml.constructor.ConstructorError(None, None, f"repeated key {', '.join(repeated)}", node.start_mark)
@@ -228,7 +228,7 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "union_tag_invalid":
         return f"{key}.name: {unknown('value', error['ctx']['tag'], _quoted(error['ctx']['expected_tags']))}"
     if error["type"] == "value_error":
-        return error["msg"].removeprefix("Value error, ")
+        return str(error["msg"]).removeprefix("Value error, ")
     return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"
 
 

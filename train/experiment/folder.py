@@ -20,7 +20,7 @@ BEST = "checkpoints/best.pt"
 
 @dataclass
 class RunFolder:
-    """`state` is the checkpoint to go on from, None for a fresh start; `changed` what differs from its configuration."""
+    """`state` is the checkpoint to go on from, None for a fresh start; `changed` what the configuration changes."""
 
     path: Path
     state: dict[str, Any] | None
@@ -46,7 +46,7 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
     is in use, or holds another run, and when the checkpoint is damaged or of another experiment.
     """
     lock = _make_and_lock(path)
-    identity = {"config": config.model_dump(), "precision": precision, "seed": seed}
+    identity: dict[str, Any] = {"config": config.model_dump(), "precision": precision, "seed": seed}
     if resume == "never":
         _move_aside(path)
         lock = _make_and_lock(path)

@@ -104,6 +104,7 @@ class Run:
             raise
         except Diverged as error:
             status, reason = "diverged", str(error)
+            self._log(self.trainer.read_window())  # with the value that is not finite, as it was
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
