@@ -47,7 +47,7 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
     """
     lock = _make_and_lock(path)
     identity: dict[str, Any] = {"config": config.model_dump(), "precision": precision, "seed": seed}
-    if resume == "never":
+    if resume == "never" and (path / "config.yaml").exists():
         _move_aside(path)
         lock = _make_and_lock(path)
     previous = _previous_identity(path, precision, seed)
@@ -86,8 +86,6 @@ def _make_and_lock(path: Path) -> IO[str]:
 
 
 def _move_aside(path: Path) -> None:
-    if not (path / "config.yaml").exists():
-        return
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     target = path.parent / "replaced" / f"{path.name}-{stamp}"
     target.parent.mkdir(exist_ok=True)
