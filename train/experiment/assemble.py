@@ -1,6 +1,7 @@
 """The parts of an experiment, each built in one place: configuration, weights, precision, trainer, plan."""
 
 import hashlib
+import importlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -109,3 +110,9 @@ def digest_of(model: nn.Module) -> str:
         digest.update(f"{name} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def script_of(path: Path, overrides: Sequence[str], smoke: bool = False) -> tuple[Build, Task, Experiment]:
+    """What the training script that an experiment names defines, and the resolved experiment."""
+    script = importlib.import_module(f"train.{load(path, overrides).model}")
+    return script.build, script.task, resolve(script.task, path, overrides, smoke)

@@ -99,7 +99,7 @@ class Mirror:
         if mode() == "online":
             return f"W&B: {self.run.url}"
         folder = Path(self.run.dir).parent
-        return f"W&B offline: view it with `wandb leet {folder}`, upload it with `wandb sync {folder}`"
+        return f"W&B offline: `wandb sync {folder}` uploads it"
 
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:

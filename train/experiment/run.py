@@ -172,9 +172,10 @@ class Run:
             metrics = self._score(full)
             self.record.log({"train/step": self.trainer.step_count} | {f"{key}_fp32": v for key, v in metrics.items()})
             self.precision.activate()
-        final = digest_of(self.trainer.evaluated_model)
-        self.record.log({"train/step": self.trainer.step_count, **self._compute_throughput()})
-        self.final_weights = final
+        self.final_weights = digest_of(self.trainer.evaluated_model)
+        step, applied = self.trainer.step_count, self.trainer.applied_step
+        self.record.log({"train/step": step, **self._compute_throughput()})
+        self.trainer.step_count, self.trainer.applied_step = step, applied
 
     def _log(self, metrics: dict[str, Any]) -> None:
         self.record.log({**metrics, "memory/saved_for_backward_mib": self.probe.saved_mib})

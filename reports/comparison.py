@@ -1,0 +1,164 @@
+"""From the run folders of one experiment to its comparison: one row a precision, every figure from a record."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.records import read_json
+from reports.statistics import Interval, mean, speedup, standard_deviation
+
+COLUMNS = (
+    "experiment",
+    "precision",
+    "seeds",
+    "metric",
+    "mean",
+    "sd",
+    "difference",
+    "samples_per_sec",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "peak_memory_mib",
+    "saved_for_backward_mib",
+    "saved_ratio",
+    "skipped_steps",
+    "status",
+    "reason",
+)
+BASELINE = "fp32"
+# Equal for all runs of one seed: a pair that began from other weights or saw other data is no pair.
+PAIRED = ("initial_weights_sha256", "data_order_sha256", "config_sha256")
+
+
+def compare(folder: Path, precisions: Sequence[str], seeds: Sequence[int], command: str) -> dict[str, Any]:
+    """The comparison of the runs `<precision>-s<seed>` under `folder` and of its benchmark.json, as plain values.
+
+    A run that is missing, failed or not paired with the others is named, and left out of every figure.
+    """
+    runs = [_run(folder, precision, seed) for precision in precisions for seed in seeds]
+    for seed in seeds:
+        _check_pairs([run for run in runs if run["seed"] == seed])
+    benchmark = read_json(folder / "benchmark.json")
+    experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
+    rows = [_row(experiment, precision, runs, benchmark) for precision in precisions]
+    environments = [read_json(folder / run["run"] / "environment.json") for run in runs]
+    return {
+        "experiment": experiment,
+        "command": command,
+        "metric": next((run["metric"] for run in runs if run["metric"]), None),
+        "higher_is_better": next((run["higher_is_better"] for run in runs if run["metric"]), True),
+        "smoke": any(run["smoke"] for run in runs),
+        "precisions": list(precisions),
+        "seeds": list(seeds),
+        "rows": rows,
+        "runs": runs,
+        "benchmark": benchmark,
+        "environment": next((found for found in environments if found), None),
+    }
+
+
+def succeeded(comparison: Mapping[str, Any]) -> bool:
+    """Whether every row is finished, with all of its seeds and its speed."""
+    return all(row["status"] == "finished" for row in comparison["rows"])
+
+
+def _run(folder: Path, precision: str, seed: int) -> dict[str, Any]:
+    name = f"{precision}-s{seed}"
+    summary = read_json(folder / name / "summary.json") or {}
+    environment = read_json(folder / name / "environment.json") or {}
+    final = summary.get("final", {})
+    metric = summary.get("metric")
+    status = summary.get("status", "missing")
+    reason = summary.get("reason") or (None if summary else "no summary.json: the run never began or was killed")
+    lengths = [attempt["changed"] for attempt in environment.get("attempts", []) if attempt.get("changed")]
+    if status == "finished" and any(key in change for change in lengths for key in ("epochs", "max_steps")):
+        status, reason = "failed", f"trained in parts of different length: {lengths}; run it anew with --resume never"
+    if status == "finished" and final.get(metric) is None:
+        status, reason = "failed", f"no {metric} in its record"
+    return {
+        "run": name,
+        "experiment": summary.get("experiment"),
+        "precision": precision,
+        "seed": seed,
+        "status": status,
+        "reason": reason,
+        "metric": metric,
+        "higher_is_better": summary.get("higher_is_better"),
+        "value": final.get(metric),
+        "value_fp32": final.get(metric) if precision == BASELINE else final.get(f"{metric}_fp32"),
+        "best": summary.get("best", {}).get(metric),
+        "samples_per_sec": final.get("throughput/samples_per_sec"),
+        "compute_samples_per_sec": final.get("throughput/compute_samples_per_sec"),
+        "data_wait_pct": final.get("time/data_wait_pct"),
+        "peak_memory_mib": final.get("memory/peak_allocated_mib", final.get("memory/peak_rss_mib")),
+        "saved_for_backward_mib": final.get("memory/saved_for_backward_mib"),
+        "skipped_steps": summary.get("skipped_steps"),
+        "nonfinite_loss_steps": summary.get("nonfinite_loss_steps"),
+        "arithmetic": summary.get("precision", {}).get("effective", {}).get("arithmetic"),
+        "smoke": summary.get("smoke", False),
+        **{key: summary.get(key) for key in PAIRED},
+    }
+
+
+def _check_pairs(runs: Sequence[dict[str, Any]]) -> None:
+    finished = [run for run in runs if run["status"] == "finished"]
+    for key in PAIRED:
+        if len({run[key] for run in finished}) > 1:
+            for run in finished:
+                run["status"] = "failed"
+                run["reason"] = f"not paired: {key} differs between the precisions of seed {run['seed']}"
+
+
+def _row(
+    experiment: str, precision: str, runs: Sequence[dict[str, Any]], benchmark: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    wanted = [run for run in runs if run["precision"] == precision]
+    done = [run for run in wanted if run["status"] == "finished"]
+    baseline = {run["seed"]: run for run in runs if run["precision"] == BASELINE and run["status"] == "finished"}
+    values = [run["value"] for run in done]
+    pairs = [run["value"] - baseline[run["seed"]]["value"] for run in done if run["seed"] in baseline]
+    saved = _common(run["saved_for_backward_mib"] for run in done)
+    saved_baseline = _common(run["saved_for_backward_mib"] for run in baseline.values())
+    peaks = [run["peak_memory_mib"] for run in done if run["peak_memory_mib"] is not None]
+    rate, ratio, missing = _speed(precision, benchmark)
+    broken = [run for run in wanted if run["status"] != "finished"]
+    reasons = [f"seed {run['seed']}: {run['reason']}" for run in broken] + ([missing] if missing else [])
+    return {
+        "experiment": experiment,
+        "precision": precision,
+        "seeds": len(done),
+        "metric": next((run["metric"] for run in done), None),
+        "mean": mean(values),
+        "sd": standard_deviation(values),
+        "difference": None if precision == BASELINE else mean(pairs),
+        "samples_per_sec": rate,
+        "speedup": ratio.value if ratio else None,
+        "speedup_low": ratio.low if ratio else None,
+        "speedup_high": ratio.high if ratio else None,
+        "peak_memory_mib": max(peaks, default=None),
+        "saved_for_backward_mib": saved,
+        "saved_ratio": saved / saved_baseline if saved is not None and saved_baseline else None,
+        "skipped_steps": sum(run["skipped_steps"] for run in done) if done else None,
+        "status": broken[0]["status"] if broken else "failed" if missing else "finished",
+        "reason": "; ".join(reasons) or None,
+        "arithmetic": next((run["arithmetic"] for run in done), None),
+    }
+
+
+def _speed(precision: str, benchmark: Mapping[str, Any] | None) -> tuple[float | None, Interval | None, str | None]:
+    """Median samples per second of a benchmark's blocks, the paired speed-up over FP32, and why they are missing."""
+    blocks = (benchmark or {}).get("seconds", {})
+    if benchmark is None or precision not in blocks:
+        return None, None, "its speed was not measured"
+    work = benchmark["samples_per_step"] * benchmark["block_steps"]
+    rate = work / sorted(blocks[precision])[len(blocks[precision]) // 2]
+    if precision == BASELINE or BASELINE not in blocks:
+        return rate, None, None
+    return rate, speedup(blocks[BASELINE], blocks[precision]), None
+
+
+def _common(values: Any) -> float | None:
+    """The value that all runs share: bytes saved for backward do not depend on the seed."""
+    found = [value for value in values if value is not None]
+    return max(found, default=None)

@@ -1,0 +1,107 @@
+"""A comparison as a table of texts: for the terminal, for Markdown, and as CSV for machines."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.comparison import BASELINE, COLUMNS
+
+MISSING = "n/a"
+
+
+def header(comparison: Mapping[str, Any]) -> list[str]:
+    """Column titles; the metric is named as it is in the records."""
+    metric = (comparison["metric"] or "metric").removeprefix("eval/")
+    titles = ["samples/s", "speed-up [95%]", "peak memory", "saved for backward", "ratio", "skipped steps"]
+    return ["precision", metric, "difference to FP32", *titles]
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """One row's texts. A figure that was not measured is n/a, never a number."""
+    if row["seeds"] == 0:
+        return [row["precision"], f"{row['status']}: {row['reason']}", *[MISSING] * 7]
+    percent = row["metric"] == "eval/accuracy"
+    interval = f"{row['speedup_low']:.2f}, {row['speedup_high']:.2f}" if row["speedup"] is not None else ""
+    baseline = row["precision"] == BASELINE
+    note = "" if row["status"] == "finished" else f" ({row['status']}: {row['reason']})"
+    return [
+        row["precision"],
+        _measure(row["mean"], row["sd"], row["seeds"], percent) + note,
+        "baseline" if baseline else _signed(row["difference"], percent),
+        _number(row["samples_per_sec"], ",.0f"),
+        "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]" if interval else MISSING,
+        _number(row["peak_memory_mib"], ",.0f", " MiB"),
+        _number(row["saved_for_backward_mib"], ",.1f", " MiB"),
+        _number(row["saved_ratio"], ".3f"),
+        _number(row["skipped_steps"], "d"),
+    ]
+
+
+def notes(comparison: Mapping[str, Any]) -> list[str]:
+    """What a reader must know to read the figures right."""
+    found = []
+    if comparison["smoke"]:
+        found.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
+    if len(comparison["seeds"]) == 1:
+        found.append("One seed: a single run each, so a difference in accuracy cannot be told from noise.")
+    for row in comparison["rows"]:
+        if row["speedup"] is not None and row["speedup_high"] < 1:
+            found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x.")
+        if row["arithmetic"] and row["arithmetic"] != "native kernels":
+            found.append(
+                f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and memory are those of fp16; "
+                "its speed says nothing about hardware with fp16 units."
+            )
+    return found
+
+
+def markdown(comparison: Mapping[str, Any]) -> str:
+    """The table and its notes, with the hardware above and the command below."""
+    lines = [f"**{comparison['experiment']}** on {device(comparison)}", ""]
+    titles = header(comparison)
+    lines += [_line(titles), _line([":--", *["--:"] * (len(titles) - 1)])]
+    lines += [_line(cells(row)) for row in comparison["rows"]]
+    lines += ["", *(f"- {note}" for note in notes(comparison)), "", f"`{comparison['command']}`", ""]
+    return "\n".join(lines)
+
+
+def as_csv(comparison: Mapping[str, Any]) -> str:
+    """The rows with full digits, columns `COLUMNS`; empty where there is no figure."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(comparison["rows"])
+    return buffer.getvalue()
+
+
+def device(comparison: Mapping[str, Any]) -> str:
+    """The hardware and what it has for 16-bit arithmetic."""
+    environment = comparison["environment"] or {}
+    facts = environment.get("device", {})
+    name = facts.get("name", "unknown hardware")
+    if facts.get("type") != "cpu":
+        return str(name)
+    flags = [flag for flag in environment["cpu"]["instruction_sets"] if flag.endswith(("bf16", "fp16"))]
+    return f"{name} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none'})"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+
+def _measure(mean: float, sd: float | None, seeds: int, percent: bool) -> str:
+    shown = f"{100 * mean:.2f}%" if percent else f"{mean:.4f}"
+    if sd is None:
+        return f"{shown} (single run)" if seeds == 1 else shown
+    return f"{shown} ± {100 * sd:.2f} (n={seeds})" if percent else f"{shown} ± {sd:.4f} (n={seeds})"
+
+
+def _signed(value: float | None, percent: bool) -> str:
+    if value is None:
+        return MISSING
+    return f"{100 * value:+.2f} points" if percent else f"{value:+.4f}"
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return MISSING if value is None else f"{value:{form}}{unit}"
