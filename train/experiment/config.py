@@ -130,8 +130,11 @@ class Experiment(Section):
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read an experiment's YAML and apply `key.sub=value` overrides.
 
+    A relative path is looked up in the current folder and then in the repository.
     Raises `Refused` with the file, the key, what is allowed and the nearest valid name.
     """
+    if not path.exists() and (SCRIPTS.parent / path).exists():
+        path = SCRIPTS.parent / path
     values = _read(path)
     values.setdefault("name", path.stem)
     for override in overrides:

@@ -3,12 +3,14 @@
 import os
 import platform
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
+
+from train.engine.errors import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "datasets", "wandb", "numpy", "scikit-learn")
@@ -18,8 +20,6 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_b
 
 def resolve_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one; raises `Refused` for CUDA where there is none."""
-    from train.engine.errors import Refused
-
     if name == "cuda" and not torch.cuda.is_available():
         raise Refused("device 'cuda': this machine has no usable CUDA device; allowed here: auto, cpu")
     if name == "auto":
@@ -30,7 +30,7 @@ def resolve_device(name: str) -> torch.device:
 def describe(device: torch.device) -> dict[str, Any]:
     """Plain values for environment.json."""
     return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "platform": platform.platform(),
         "device": {"type": device.type, "name": device_name(device), **_device_facts(device)},
         "cpu": {
@@ -60,6 +60,13 @@ def git_state() -> dict[str, Any]:
     """Commit and whether tracked files differ from it; None where the source is no checkout."""
     commit, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
     return {"commit": commit, "dirty": None if status is None else bool(status)}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _git(*arguments: str) -> str | None:

@@ -1,0 +1,182 @@
+"""What the engine costs and gains: its step against a plain PyTorch loop, and the precisions against each other.
+
+    python -m scripts.bench_engine [--output FILE] [--tiny]
+
+ResNet-20, batch 128, 32x32, channels_last. All variants take turns in one process, block by block, and
+only ratios are reported, each a median with a 95% bootstrap interval. --tiny is a check that it runs.
+"""
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.cifar_resnet import CifarResNet
+from reports.statistics import speedup
+from train.data.vision import ResidentImages
+from train.engine.half_on_cpu import HalfOnCpu, native_half_is_fast
+from train.engine.meter import synchronize
+from train.engine.optim import build_optimizer, parameter_groups
+from train.engine.precision import Precision
+from train.engine.step import Batch, Trainer
+from train.experiment import environment
+from train.experiment.benchmark import interleave
+from train.experiment.console import print_table
+from train.experiment.record import write_json
+from train.experiment.tasks import image_classification as task
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+Step = Callable[[], object]
+
+
+def fresh_model(device: torch.device) -> CifarResNet:
+    """The same weights for every variant."""
+    torch.manual_seed(0)
+    return CifarResNet(20, 10).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
+    """The loop that one would write by hand, with torch.amp and nothing of the engine but its fp16 kernels."""
+    images, labels = batch["images"], batch["labels"]
+    device = images.device
+    model = fresh_model(device)
+    fused = device.type == "cuda"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4, fused=fused)
+    dtype = DTYPES[precision]
+    scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+    half = precision == "fp16" and emulate and device.type == "cpu" and not native_half_is_fast()
+
+    def step() -> Tensor:
+        with HalfOnCpu() if half else contextlib.nullcontext():
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+                loss = F.cross_entropy(model(images), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return loss
+
+    return step
+
+
+def engine_step(precision: str, batch: Batch) -> Step:
+    """The same step through the engine, with its checks, its gradient norm and its transaction."""
+    device = batch["images"].device
+    model = fresh_model(device)
+    groups = parameter_groups(model, 1e-4, decay_norm_and_bias=True)
+    optimizer = build_optimizer("sgd", groups, 0.0, None, device, momentum=0.9)
+    trainer = Trainer(
+        model, task.forward, F.cross_entropy, task.weight, [optimizer], lambda step: 1.0, Precision(precision, device)
+    )
+    return lambda: trainer.step([batch])
+
+
+def loader_seconds(batch_size: int, device: torch.device, batches: int) -> float:
+    """Median seconds for one batch of crops and flips from a CIFAR-sized set in memory."""
+    images = torch.randint(0, 256, (5000, 32, 32, 3), dtype=torch.uint8)
+    half = torch.full((3,), 0.5)
+    loader = ResidentImages(
+        images,
+        torch.zeros(5000, dtype=torch.int64),
+        batch_size,
+        mean=half,
+        std=half,
+        device=device,
+        layout=torch.channels_last,
+        seed=0,
+        augment="crop_flip",
+    )
+    return sorted(_seconds(loader.epoch(0), batches, device))[batches // 2]
+
+
+def native_half_ratio(device: torch.device, batch_size: int) -> float:
+    """Throughput of PyTorch's own fp16 kernels over FP32's, from one step each at a batch small enough to wait for."""
+    batch = _batch(batch_size, device)
+    seconds = {}
+    for name in ("fp32", "fp16"):
+        step = plain_step(name, batch, emulate=False)
+        step()
+        seconds[name] = min(_seconds((step() for _ in range(2)), 2, device))
+    return seconds["fp32"] / seconds["fp16"]
+
+
+def measure(tiny: bool) -> dict[str, Any]:
+    """The record: machine, raw blocks, and every ratio that the table shows."""
+    device = environment.resolve_device("auto")
+    batch_size = 8 if tiny else 128
+    batch = _batch(batch_size, device)
+    steps: dict[str, Step] = {}
+    for name in PRECISIONS:
+        steps |= {f"plain {name}": plain_step(name, batch), f"engine {name}": engine_step(name, batch)}
+    blocks = interleave(
+        steps, lambda: synchronize(device), rounds=3 if tiny else 25, block_seconds=0.01 if tiny else 0.5
+    )
+    seconds = blocks["seconds"]
+    ratios = {}
+    for name in PRECISIONS:
+        ratios[f"step time, engine / plain loop, {name}"] = speedup(seconds[f"engine {name}"], seconds[f"plain {name}"])
+    for name in PRECISIONS[1:]:
+        for kind in ("plain", "engine"):
+            label = {"plain": "plain loop", "engine": "engine"}[kind]
+            found = speedup(seconds[f"{kind} fp32"], seconds[f"{kind} {name}"])
+            ratios[f"throughput, {name} / fp32, {label}"] = found
+    step_seconds = sorted(seconds["engine bf16"])[len(seconds["engine bf16"]) // 2] / blocks["block_steps"]
+    record = {
+        "experiment": f"ResNet-20, batch {batch_size}, 3x32x32, channels_last, SGD",
+        "tiny": tiny,
+        "environment": environment.describe(device),
+        "ratios": {name: [found.value, found.low, found.high] for name, found in ratios.items()},
+        "loader_share_of_bf16_step": loader_seconds(batch_size, device, 20) / step_seconds,
+        "blocks": blocks,
+    }
+    if device.type == "cpu":
+        size = 1 if tiny else 8
+        record["native_fp16"] = {"batch_size": size, "throughput_over_fp32": native_half_ratio(device, size)}
+    return record
+
+
+def main() -> None:
+    """Measure, print the table, write the record."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--output", type=Path, metavar="FILE", help="where the record goes")
+    options.add_argument("--tiny", action="store_true", help="few small steps: shows that it runs, measures nothing")
+    given = options.parse_args()
+    record = measure(given.tiny)
+    rows = [[name, f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for name, (value, low, high) in record["ratios"].items()]
+    rows.append(["loader time / bf16 step time", f"{record['loader_share_of_bf16_step']:.4f}", ""])
+    if native := record.get("native_fp16"):
+        label = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native['batch_size']}"
+        rows.append([label, f"{native['throughput_over_fp32']:.4f}", "one step each"])
+    print_table(f"{record['experiment']}, {record['environment']['device']['name']}", ["ratio", "median", "95%"], rows)
+    if given.output:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        write_json(given.output, record)
+
+
+def _batch(size: int, device: torch.device) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(size, 3, 32, 32, generator=draw).to(device=device, memory_format=torch.channels_last)
+    return {"images": images, "labels": torch.randint(0, 10, (size,), generator=draw).to(device)}
+
+
+def _seconds(work: Iterable[object], count: int, device: torch.device) -> list[float]:
+    """Seconds of each of the first `count` items of `work`."""
+    found, stream = [], iter(work)
+    for _ in range(count):
+        synchronize(device)
+        started = time.perf_counter()
+        next(stream)
+        synchronize(device)
+        found.append(time.perf_counter() - started)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# scripts/compare.sh DEFAULT_CONFIG [CONFIG] [options]: the comparison, of DEFAULT_CONFIG unless a YAML file is given.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+default="$root/$1" && shift
+for argument in "$@"; do
+  case "$argument" in -* | *=*) ;; *.yaml | *.yml) default="" ;; esac
+done
+exec "$python" -m train.compare ${default:+"$default"} "$@"

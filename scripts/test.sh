@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The tests: bash scripts/test.sh [pytest options]. Those that need a GPU, Chromium or DATA_ROOT skip without it.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+[ -z "${DATA_ROOT:-}" ] || DATA_ROOT="$(cd "$DATA_ROOT" && pwd)"
+cd "$root"
+exec "$python" -m pytest "$@"
