@@ -1,4 +1,4 @@
-"""Reading what runs leave behind: JSON files and JSON lines in which non-finite numbers have names."""
+"""The files of a record: strict JSON, whole or as lines, in which numbers that are not finite have names."""
 
 import json
 import math
@@ -8,13 +8,34 @@ from typing import Any
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
+def plain(value: Any) -> Any:
+    """`value` as strict JSON can hold it: numbers of torch and NumPy become Python's, non-finite ones their names."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def revive(value: Any) -> Any:
-    """`value` with the names of non-finite numbers turned back into numbers, at every depth."""
+    """`value` with the names that `plain` gave turned back into numbers, at every depth."""
     if isinstance(value, dict):
         return {key: revive(item) for key, item in value.items()}
     if isinstance(value, list):
         return [revive(item) for item in value]
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` whole, so that a reader never sees half of it; its folder is made when missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -26,14 +47,21 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return revive(value) if isinstance(value, dict) else None
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects in a JSON-lines file, without lines that a killed process left torn."""
-    rows = []
+def to_line(value: dict[str, Any]) -> str:
+    """`value` as one line of a JSON-lines file."""
+    return json.dumps(plain(value), allow_nan=False) + "\n"
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects in a JSON-lines file, and how many lines were left out because a killed process tore them."""
+    rows, torn = [], 0
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             value = json.loads(line)
         except ValueError:
-            continue
+            value = None
         if isinstance(value, dict):
             rows.append(revive(value))
-    return rows
+        else:
+            torn += 1
+    return rows, torn

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.cifar_resnet import CifarResNet
+from reports.records import write_json
 from reports.statistics import speedup
 from train.data.vision import ResidentImages
 from train.engine.half_on_cpu import HalfOnCpu, native_half_is_fast
@@ -28,7 +29,6 @@ from train.engine.step import Batch, Trainer
 from train.experiment import environment
 from train.experiment.benchmark import interleave
 from train.experiment.console import print_table
-from train.experiment.record import write_json
 from train.experiment.tasks import image_classification as task
 
 PRECISIONS = ("fp32", "bf16", "fp16")

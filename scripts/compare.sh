@@ -2,7 +2,7 @@
 # scripts/compare.sh DEFAULT_CONFIG [CONFIG] [options]: the comparison, of DEFAULT_CONFIG unless a YAML file is given.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-default="$root/$1" && shift
+default="$1" && shift # relative: Python looks in the current folder, then in the repository
 for argument in "$@"; do
   case "$argument" in -* | *=*) ;; *.yaml | *.yml) default="" ;; esac
 done

@@ -17,13 +17,12 @@ import yaml
 
 from reports import page, table
 from reports.comparison import compare, succeeded
-from reports.records import read_json
+from reports.records import read_json, write_json
 from train.engine.errors import Interrupted, Refused
 from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment
 from train.experiment.config import BYSTANDERS, differences
 from train.experiment.mirror import Mirror
-from train.experiment.record import write_json
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

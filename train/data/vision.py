@@ -164,9 +164,11 @@ def check_labels(labels: Tensor, config: Experiment, where: str) -> None:
 
 
 def check_batch_size(config: Experiment, samples: int) -> None:
-    """Raise `Refused` when not even one window of batches can be filled."""
+    """Raise `Refused` when the data do not fill one batch; say so when the last batch is left out."""
     if config.batch_size > samples:
         raise Refused(f"batch_size: {config.batch_size} is larger than the {samples} training samples")
+    if Order(samples, config.batch_size, seed=0).drops_last:
+        print("the last training batch would have one sample: it is left out, in every precision", flush=True)
 
 
 def _check_augment(config: Experiment, facts: ImageSet, smoke: bool) -> None:

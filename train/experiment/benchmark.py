@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from reports.records import write_json
 from train.engine.meter import synchronize
 from train.engine.precision import require_available
 from train.engine.step import Batch, Trainer
 from train.experiment import assemble, command, environment
 from train.experiment.assemble import Build
 from train.experiment.config import Experiment
-from train.experiment.record import write_json
 from train.experiment.tasks import Task
 
 ROUNDS = 21

@@ -9,10 +9,10 @@ from typing import IO, Any
 
 import yaml
 
+from reports.records import read_json, write_json
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences
-from train.experiment.record import write_json
 
 LAST = "checkpoints/last.pt"
 BEST = "checkpoints/best.pt"
@@ -59,8 +59,8 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
         state = checkpoint.load(source)
         _same_run(state["identity"], identity, source)
     changed = differences((state["identity"] if state else previous or identity)["config"], identity["config"])
-    environment = _read_json(path / "environment.json")
-    summary = _read_json(path / "summary.json")
+    environment = read_json(path / "environment.json") or {}
+    summary = read_json(path / "summary.json") or {}
     return RunFolder(
         path=path,
         state=state,
@@ -114,13 +114,3 @@ def _same_run(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
         raise Refused(
             f"{where} belongs to another run: {listed}. Choose another --out, or --resume never to start anew"
         )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    import json
-
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        return {}
-    return value if isinstance(value, dict) else {}

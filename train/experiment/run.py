@@ -138,7 +138,7 @@ class Run:
     def _begin(self, name: str) -> None:
         facts = {**environment.describe(self.device), "precision": self._precision_facts(), "seed": self.seed}
         attempt = {
-            "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+            "command": shlex.join(["python", "-m", f"train.{self.config.model}", *sys.argv[1:]]),
             "from_step": self.trainer.step_count,
             "changed": {key: list(values) for key, values in self.folder.changed.items()},
         }
