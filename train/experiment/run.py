@@ -1,6 +1,7 @@
 """One run: an experiment in one precision with one seed, from the command line to its record."""
 
 import shlex
+import shutil
 import sys
 import time
 import traceback
@@ -78,15 +79,11 @@ class Run:
 
     def execute(self, out: Path, resume: str) -> int:
         """Train into `out` and write the record; returns the exit status."""
-        base = out / "smoke" if self.smoke else out
         name = f"{self.precision_name}-s{self.seed}"
-        self.folder = open_folder(
-            base / self.config.name / name,
-            self.config,
-            self.precision_name,
-            self.seed,
-            "never" if self.smoke else resume,
-        )
+        path = (out / "smoke" if self.smoke else out) / self.config.name / name
+        if self.smoke:
+            shutil.rmtree(path, ignore_errors=True)  # figures of a smoke run are not worth keeping
+        self.folder = open_folder(path, self.config, self.precision_name, self.seed, resume)
         if self.folder.finished:
             print(f"{self.folder.path}: finished already", flush=True)
             return command.STATUS["finished"]

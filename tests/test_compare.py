@@ -1,0 +1,166 @@
+"""The comparison, through the command that people use."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reports.comparison import COLUMNS
+from train import compare
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "configs" / "resnet20_digits.yaml"
+SMALL = [
+    "epochs=null",
+    "max_steps=8",
+    "data.train_samples=64",
+    "data.eval_samples=32",
+    "batch_size=8",
+    "log_every=1",
+    "schedule.warmup=0",
+]
+
+
+def command(out: Path, *arguments: str) -> list[str]:
+    module = [sys.executable, "-m", "train.compare", str(CONFIG)]
+    return [*module, "--out", str(out), "--device", "cpu", *arguments]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "WANDB_MODE": "disabled", "PYTHONPATH": str(ROOT), **extra}
+
+
+def run(out: Path, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(out, *arguments), cwd=ROOT, env=environment(**extra), capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    out = tmp_path_factory.mktemp("comparison")
+    done = run(out, "--precisions", "fp32,bf16,fp16", "--seeds", "1", *SMALL, WANDB_MODE="offline")
+    return out / "resnet20_digits", done
+
+
+def test_every_file_of_the_contract_is_written(finished):
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    for name in ("comparison.json", "benchmark.json", "report.html", "results.md", "results.csv"):
+        assert (folder / name).stat().st_size > 0
+    for precision in ("fp32", "bf16", "fp16"):
+        run_folder = folder / f"{precision}-s0"
+        assert {path.name for path in run_folder.iterdir()} >= {
+            "config.yaml",
+            "environment.json",
+            "metrics.jsonl",
+            "summary.json",
+            "checkpoints",
+        }
+        assert list(run_folder.glob("wandb/offline-run-*/*.wandb"))
+    assert list(folder.glob("wandb/offline-run-*/*.wandb")), "the comparison is a W&B run too"
+
+
+def test_ux_02_the_table_is_the_record(finished):
+    folder, done = finished
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert [row["precision"] for row in rows] == ["fp32", "bf16", "fp16"]
+    for row in rows:
+        summary = json.loads((folder / f"{row['precision']}-s0" / "summary.json").read_text())
+        assert float(row["mean"]) == summary["final"]["eval/accuracy"]
+        assert int(row["skipped_steps"]) == summary["skipped_steps"]
+        assert float(row["saved_ratio"]) == pytest.approx(
+            float(row["saved_for_backward_mib"]) / float(rows[0]["saved_for_backward_mib"])
+        )
+        assert row["status"] == "finished"
+        assert f"| {row['precision']} |" in done.stdout
+    assert float(rows[1]["saved_ratio"]) <= 0.65
+    assert float(rows[2]["saved_ratio"]) <= 0.65
+    assert "single run" in done.stdout
+
+
+def test_dat_08_a_pair_shares_weights_and_data_order(finished):
+    folder, _ = finished
+    summaries = [json.loads(path.read_text()) for path in folder.glob("*/summary.json")]
+    assert len(summaries) == 3
+    for key in ("initial_weights_sha256", "data_order_sha256", "config_sha256"):
+        assert len({summary[key] for summary in summaries}) == 1
+
+
+def test_finished_runs_are_reused_and_missing_ones_filled_in(finished):
+    folder, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*-s0/metrics.jsonl")}
+    done = run(folder.parent, "--precisions", "fp32,bf16", "--seeds", "2", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("finished already, reused") == 2
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert (folder / "bf16-s1" / "summary.json").exists()
+    assert "(n=2)" in done.stdout
+
+
+def test_runs_of_another_configuration_are_refused_before_any_work(finished, capsys):
+    folder, _ = finished
+    before = sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*"))
+    assert compare.main([str(CONFIG), "--out", str(folder.parent), "--seeds", "1", *SMALL, "optimizer.lr=0.07"]) == 2
+    assert "optimizer.lr is 0.05 there and 0.07 here" in capsys.readouterr().err
+    assert sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--precisions", "fp32,fp8"], "unknown precision 'fp8'"),
+        (["--precisions", "fp32,tf32"], "It can run: fp32, bf16, fp16"),
+        (["--seeds", "0"], "--seeds: 0 is not at least 1"),
+        (["optimiser.lr=0.1"], "did you mean 'optimizer'?"),
+    ],
+)
+def test_wrong_usage_is_refused_before_any_work(tmp_path, capsys, arguments, message):
+    assert compare.main([str(CONFIG), "--device", "cpu", "--out", str(tmp_path / "out"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_option_is_refused_with_the_nearest(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        compare.main([str(CONFIG), "--seed", "3"])
+    assert stopped.value.code == 2
+    assert "did you mean --seeds?" in capsys.readouterr().err
+
+
+def test_a_diverged_run_is_a_row_with_its_reason(tmp_path):
+    # A scale that may not fall is under its floor after the first overflow.
+    scaler = ["scaler.init_scale=1e30", "scaler.min_scale=1e29"]
+    done = run(tmp_path, "--precisions", "fp32,fp16", "--seeds", "1", *SMALL, *scaler)
+    assert done.returncode == 3
+    assert "fell to" in done.stdout
+    rows = json.loads((tmp_path / "resnet20_digits" / "comparison.json").read_text())["rows"]
+    assert [row["status"] for row in rows] == ["finished", "diverged"]
+    assert rows[1]["mean"] is None
+    assert rows[0]["mean"] is not None
+
+
+def test_an_interrupted_comparison_goes_on(tmp_path):
+    arguments = ["--precisions", "fp32,bf16", "--seeds", "1", *SMALL, "max_steps=200"]
+    process = subprocess.Popen(command(tmp_path, *arguments), cwd=ROOT, env=environment(), stderr=subprocess.PIPE)
+    metrics = tmp_path / "resnet20_digits" / "fp32-s0" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 75
+    summary = json.loads((metrics.parent / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "going on from step" in done.stdout
+    steps = [json.loads(line)["train/step"] for line in metrics.read_text().splitlines() if '"train/loss"' in line]
+    assert steps == list(range(1, 201))

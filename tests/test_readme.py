@@ -1,0 +1,60 @@
+"""README.md says what the code and the records say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reports import build
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RECIPE = README.partition("## The AMP recipe")[2].partition("### fp16 on a CPU")[0]
+SOURCES = "".join((ROOT / "train" / "engine" / name).read_text() for name in ("precision.py", "step.py"))
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", RECIPE, flags=re.DOTALL))
+def test_the_recipe_quotes_the_engine(block):
+    assert block in SOURCES
+
+
+def test_the_recipe_is_in_the_order_of_the_step():
+    assert len(re.findall(r"```python", RECIPE)) >= 7
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_links_lead_somewhere(target):
+    assert (ROOT / target).exists()
+
+
+def test_committed_tables_and_pages_are_what_the_records_give(tmp_path):
+    build.build(tmp_path)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == README
+    for made in (tmp_path / "reports" / "results").rglob("*"):
+        committed = build.RESULTS / made.relative_to(tmp_path / "reports" / "results")
+        if made.is_file():
+            assert made.read_bytes() == committed.read_bytes(), committed
+
+
+def test_committed_records_are_of_clean_trees_and_full_runs():
+    folders = [path.parent for path in build.RESULTS.glob("*/comparison.json")]
+    assert folders
+    for folder in folders:
+        comparison = build.comparison_of(folder)
+        assert not comparison["smoke"]
+        for run in comparison["runs"]:
+            environment = build.read_json(folder / run["run"] / "environment.json")
+            assert environment is not None
+            assert environment["git"]["dirty"] is False, run["run"]
+
+
+def test_the_example_of_adding_a_model_runs(tmp_path, monkeypatch, capsys):
+    example = re.search(r"```python\n(\"\"\"My network.*?)```", README, flags=re.DOTALL)
+    assert example is not None
+    namespace: dict[str, object] = {"__name__": "mynet"}
+    exec(compile(example[1], "mynet.py", "exec"), namespace)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    options = [str(ROOT / "configs/resnet20_digits.yaml"), "--precision", "bf16", "--smoke", "--out", str(tmp_path)]
+    status = namespace["main"](namespace["build"], namespace["task"], options)  # type: ignore[operator]
+    assert status == 0
+    assert "step 4/4" in capsys.readouterr().out

@@ -1,0 +1,163 @@
+"""Rules that hold for every file of the repository, the ones to come included."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from train.experiment.config import model_scripts
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ("models", "train", "reports", "scripts", "tests")
+FILES = {path.relative_to(ROOT): path for top in OURS for path in sorted((ROOT / top).rglob("*.py"))}
+PRODUCT = {name: path for name, path in FILES.items() if name.parts[0] != "tests"}
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Full names of all modules (and names) that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(FILES[file].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module_of(file).split(".") if file.name == "__init__.py" else module_of(file).split(".")[:-1]
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def under(*parts: str) -> list[Path]:
+    return [file for file in PRODUCT if file.parts[: len(parts)] == parts]
+
+
+def wrong_imports(files: list[Path], *packages: str) -> list[str]:
+    """'file imports name' for each import of one of `packages`."""
+    assert files, "no such files"
+    found = [(file, name) for file in files for name in imports_of(file)]
+    return [f"{file} imports {name}" for file, name in found if any(is_in(name, package) for package in packages)]
+
+
+def defines_build(file: Path) -> bool:
+    tree = ast.parse(FILES[file].read_text(encoding="utf-8"))
+    return any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body)
+
+
+SCRIPTS = [file for file in PRODUCT if file.parts[:-1] == ("train",) and defines_build(file)]
+
+
+def test_the_import_reader_sees_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import a.b\nfrom c import d\nfrom . import e\nfrom ..f import g\ndef h():\n    import i\n"
+    (tmp_path / "x.py").write_text(code)
+    monkeypatch.setitem(FILES, Path("p/q/x.py"), tmp_path / "x.py")
+    assert list(imports_of(Path("p/q/x.py"))) == ["a.b", "c.d", "p.q.e", "p.f.g", "i"]
+
+
+def test_models_know_nothing_of_training() -> None:
+    assert wrong_imports(under("models"), "train", "reports", "scripts", "wandb") == []
+
+
+def test_the_engine_imports_torch_numpy_and_itself() -> None:
+    allowed = {"torch", "numpy", *sys.stdlib_module_names}
+    found = [
+        f"{file} imports {name}"
+        for file in under("train", "engine")
+        for name in imports_of(file)
+        if name.split(".")[0] not in allowed and not is_in(name, "train.engine")
+    ]
+    assert under("train", "engine")
+    assert found == []
+
+
+def test_data_know_nothing_of_the_record() -> None:
+    assert wrong_imports(under("train", "data"), "wandb", "train.experiment.run", "train.experiment.record") == []
+
+
+def test_wandb_is_imported_by_the_mirror_and_the_commands_over_runs_alone() -> None:
+    allowed = {Path("train/experiment/mirror.py"), Path("train/compare.py"), Path("train/sync.py")}
+    assert wrong_imports([file for file in PRODUCT if file not in allowed], "wandb") == []
+
+
+def test_reports_read_files_and_nothing_of_training() -> None:
+    assert wrong_imports(under("reports"), "train", "models", "torch", "wandb") == []
+
+
+def test_nobody_imports_a_training_script() -> None:
+    names = [module_of(script) for script in SCRIPTS]
+    assert wrong_imports(list(PRODUCT), *names) == []
+
+
+def test_the_training_scripts_are_the_modules_that_define_build() -> None:
+    assert model_scripts() == sorted(script.stem for script in SCRIPTS)
+    assert "resnet" in model_scripts()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_a_training_script_is_short_and_only_says_what_the_model_is(script: Path) -> None:
+    text = FILES[script].read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert len(text.splitlines()) <= 40
+    docstring = ast.get_docstring(tree) or ""
+    assert f"python -m train.{script.stem} configs/" in docstring
+    assert not any(isinstance(node, ast.For | ast.While) for node in ast.walk(tree))
+    code = text.replace(docstring, "")
+    assert not [word for word in ("precision", "device", "cuda", "wandb", "fp16", "bf16") if word in code]
+
+
+def test_no_file_is_named_like_a_library() -> None:
+    taken = set(packages_distributions()) | set(sys.stdlib_module_names) | {"utils", "helpers", "common", "misc"}
+    own = {"__init__", "__main__", "conftest"}
+    assert [str(file) for file in FILES if file.stem in taken - own] == []
+
+
+def test_precision_words_stand_in_the_engine_alone() -> None:
+    home = {Path("train/engine/precision.py"), Path("train/engine/half_on_cpu.py")}
+    words = ("autocast", "GradScaler", "allow_tf32", "fp32_precision", "set_float32_matmul_precision")
+    found = [
+        f"{file}:{number} {word}"
+        for file in [*under("train"), *under("models")]
+        if file not in home
+        for number, line in enumerate(FILES[file].read_text(encoding="utf-8").splitlines(), 1)
+        for word in words
+        if word in line
+    ]
+    assert found == []
+
+
+def test_num_07_no_loss_on_probabilities() -> None:
+    found = [
+        f"{file} {word}"
+        for file in [*under("train"), *under("models")]
+        for word in ("BCELoss(", "binary_cross_entropy(")
+        if word in FILES[file].read_text(encoding="utf-8")
+    ]
+    assert found == []
+
+
+def test_ux_07_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_not_use(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error::FutureWarning", "-X", "importtime", "-m", "train.resnet"]
+    arguments = ["configs/resnet20_digits.yaml", "--precision", "fp16", "--smoke", "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "WANDB_MODE": "disabled", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    times, printed = [], []
+    for line in done.stderr.splitlines():
+        (times if line.startswith("import time:") else printed).append(line)
+    imported = {line.rpartition("|")[2].strip().split(".")[0] for line in times}
+    assert {"torch", "sklearn", "train"} <= imported
+    assert not imported & {"transformers", "timm", "torchvision", "datasets", "accelerate", "matplotlib"}
+    assert printed == []
+    assert list(tmp_path.glob("out/smoke/resnet20_digits/fp16-s0/summary.json"))
