@@ -38,7 +38,8 @@ def compare(folder: Path, precisions: Sequence[str], seeds: Sequence[int], comma
     """
     runs = [_run(folder, precision, seed) for precision in precisions for seed in seeds]
     for seed in seeds:
-        _check_pairs([run for run in runs if run["seed"] == seed])
+        _check_equal([run for run in runs if run["seed"] == seed], PAIRED, f"the precisions of seed {seed}")
+    _check_equal(runs, ("config_sha256",), "the seeds")
     benchmark = read_json(folder / "benchmark.json")
     experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
     rows = [_row(experiment, precision, runs, benchmark) for precision in precisions]
@@ -101,13 +102,13 @@ def _run(folder: Path, precision: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _check_pairs(runs: Sequence[dict[str, Any]]) -> None:
+def _check_equal(runs: Sequence[dict[str, Any]], keys: Sequence[str], where: str) -> None:
     finished = [run for run in runs if run["status"] == "finished"]
-    for key in PAIRED:
+    for key in keys:
         if len({run[key] for run in finished}) > 1:
             for run in finished:
                 run["status"] = "failed"
-                run["reason"] = f"not paired: {key} differs between the precisions of seed {run['seed']}"
+                run["reason"] = f"not paired: {key} differs between {where}"
 
 
 def _row(

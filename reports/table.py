@@ -19,15 +19,14 @@ def header(comparison: Mapping[str, Any]) -> list[str]:
 
 def cells(row: Mapping[str, Any]) -> list[str]:
     """One row's texts. A figure that was not measured is n/a, never a number."""
-    if row["seeds"] == 0:
-        return [row["precision"], f"{row['status']}: {row['reason']}", *[MISSING] * 7]
     percent = row["metric"] == "eval/accuracy"
     interval = f"{row['speedup_low']:.2f}, {row['speedup_high']:.2f}" if row["speedup"] is not None else ""
     baseline = row["precision"] == BASELINE
-    note = "" if row["status"] == "finished" else f" ({row['status']}: {row['reason']})"
+    note = "" if row["status"] == "finished" else f"{row['status']}: {row['reason']}"
+    measure = _measure(row["mean"], row["sd"], row["seeds"], percent) if row["seeds"] else ""
     return [
         row["precision"],
-        _measure(row["mean"], row["sd"], row["seeds"], percent) + note,
+        f"{measure} ({note})" if measure and note else measure or note,
         "baseline" if baseline else _signed(row["difference"], percent),
         _number(row["samples_per_sec"], ",.0f"),
         "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]" if interval else MISSING,
@@ -87,7 +86,8 @@ def device(comparison: Mapping[str, Any]) -> str:
 
 
 def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+    # A reason may hold line breaks and bars, which would end the row or the cell.
+    return "| " + " | ".join(" ".join(text.split()).replace("|", "\\|") for text in texts) + " |"
 
 
 def _measure(mean: float, sd: float | None, seeds: int, percent: bool) -> str:

@@ -1,0 +1,87 @@
+"""The figures of a comparison's rows as bars: speed and memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.comparison import BASELINE
+from reports.svg import MARKERS, PRECISIONS, Chart, chart, colour_of, count_of, figure_of
+
+
+def speed(comparison: Mapping[str, Any]) -> Chart | None:
+    """Samples per second, and the paired ratio to FP32 with its interval where there is one."""
+    rows = [row for row in comparison["rows"] if row["samples_per_sec"] is not None]
+    if not rows:
+        return None
+    paired = [(place, row) for place, row in enumerate(rows) if row["speedup"] is not None]
+    figure, (left, *right) = _row_axes(rows, 2 if paired else 1)
+    _bars(left, rows, "samples_per_sec", "training speed [samples/s]", ",.0f")
+    for axes in right:
+        axes.spines.left.set_visible(False)
+        axes.axvline(1, color=PRECISIONS[BASELINE], linewidth=1)
+        for place, row in paired:
+            value = row["speedup"]
+            look: dict[str, Any] = {"color": colour_of(row["precision"]), "marker": MARKERS.get(row["precision"])}
+            reach = [[value - row["speedup_low"]], [row["speedup_high"] - value]]
+            axes.errorbar(value, place, xerr=reach, markersize=4.5, capsize=4, **look)
+            axes.annotate(f"{value:.2f}x", (value, place), (0, 7), textcoords="offset points", ha="center")
+        axes.set_xlabel("speed-up over FP32 [x]")
+        axes.margins(x=0.25)
+    benchmark = comparison["benchmark"]
+    text = (
+        f"{min(map(len, benchmark['seconds'].values()))} rounds in one process, in each round a block of "
+        f"{benchmark['block_steps']} steps in every precision, on a batch that is on the device already. "
+        "Left: from the median block."
+        + (" Right: median ratio within a round and its 95% interval; the line at 1 is FP32." if paired else "")
+    )
+    return chart(figure, "speed", "Training speed and speed-up", f"{text} {_hollow(rows)}")
+
+
+def memory(comparison: Mapping[str, Any]) -> Chart | None:
+    """Bytes saved for the backward pass, and the peak."""
+    rows = [row for row in comparison["rows"] if row["saved_for_backward_mib"] is not None]
+    if not rows:
+        return None
+    figure, (left, right) = _row_axes(rows, 2)
+    _bars(left, rows, "saved_for_backward_mib", "saved for backward [MiB]", ",.1f")
+    _bars(right, rows, "peak_memory_mib", "peak [MiB]", ",.0f")
+    on_cpu = ((comparison["environment"] or {}).get("device") or {}).get("type") == "cpu"
+    peak = "resident memory above the level before training" if on_cpu else "memory allocated on the device"
+    text = "Left: what autograd keeps for the backward pass of one step, the same for every seed. "
+    text += f"Right: peak {peak}, the largest of {count_of(max(row['seeds'] for row in rows))}."
+    return chart(figure, "memory", "Memory", text)
+
+
+def _row_axes(rows: Sequence[Mapping[str, Any]], columns: int) -> tuple[Figure, list[Axes]]:
+    """Axes side by side, with the precisions from top to bottom."""
+    figure, found = figure_of(0.9 + 0.42 * len(rows), columns)
+    found[0].set_yticks(range(len(rows)), [row["precision"] for row in rows])
+    found[0].set_ylim(len(rows) - 0.4, -0.6)
+    for axes in found:
+        axes.tick_params(axis="y", length=0)
+    return figure, found
+
+
+def _bars(axes: Axes, rows: Sequence[Mapping[str, Any]], key: str, label: str, form: str) -> None:
+    for place, row in enumerate(rows):
+        if row[key] is None:
+            axes.text(0, place, " n/a", va="center")
+            continue
+        colour = colour_of(row["precision"])
+        face = "none" if key == "samples_per_sec" and not _native(row) else colour
+        bar = axes.barh(place, row[key], height=0.55, facecolor=face, edgecolor=colour)
+        axes.bar_label(bar, [f"{row[key]:{form}}"], padding=3)
+    axes.set_xlabel(label)
+    axes.margins(x=0.34)  # room for the figure beside the longest bar
+    axes.set_xlim(left=0)
+
+
+def _native(row: Mapping[str, Any]) -> bool:
+    return row["arithmetic"] in (None, "native kernels")
+
+
+def _hollow(rows: Sequence[Mapping[str, Any]]) -> str:
+    found = [f"{row['precision']} ({row['arithmetic']})" for row in rows if not _native(row)]
+    return f"Hollow: {', '.join(found)}; no measure of hardware made for it." if found else ""

@@ -1,0 +1,111 @@
+"""Run folders made by hand, as a training leaves them behind."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reports.comparison import compare
+from reports.records import to_line, write_json
+
+COMMAND = "python -m train.compare configs/tiny.yaml --seeds 3"
+SAVED = {"fp32": 40.0, "bf16": 20.0, "fp16": 20.0, "tf32": 40.0}
+EMULATED = "fp16 operands, FP32 arithmetic, rounded to fp16"
+
+
+def write_run(
+    folder: Path,
+    precision: str,
+    seed: int = 0,
+    accuracy: float | None = 0.9,
+    losses: tuple[float, ...] = (2.0, 1.0, 0.5, 0.25),
+    status: str = "finished",
+    reason: str | None = None,
+    smoke: bool = False,
+    final: dict[str, Any] | None = None,
+    environment: dict[str, Any] | None = None,
+    **summary: Any,
+) -> Path:
+    """The four files of the run (tiny, precision, seed); keywords that are not named here go into summary.json."""
+    path = folder / f"{precision}-s{seed}"
+    figures = {
+        "eval/accuracy": accuracy,
+        "throughput/samples_per_sec": 100.0,
+        "throughput/compute_samples_per_sec": 120.0,
+        "time/data_wait_pct": 2.5,
+        "memory/peak_rss_mib": 60.0 + seed,
+        "memory/saved_for_backward_mib": SAVED.get(precision, 40.0),
+    }
+    figures |= {} if precision == "fp32" else {"eval/accuracy_fp32": accuracy}
+    arithmetic = EMULATED if precision == "fp16" else "native kernels"
+    effective = {"requested": precision, "effective": {"name": precision, "arithmetic": arithmetic}}
+    facts = {
+        "experiment": "tiny",
+        "config_sha256": "c" * 64,
+        "status": status,
+        "reason": reason,
+        "smoke": smoke,
+        "precision": effective,
+        "seed": seed,
+        "metric": "eval/accuracy",
+        "higher_is_better": True,
+        "final": figures | (final or {}),
+        "best": {"eval/accuracy": accuracy},
+        "skipped_steps": 1 if precision == "fp16" else 0,
+        "nonfinite_loss_steps": 0,
+        "initial_weights_sha256": f"{seed:064x}",
+        "data_order_sha256": f"{seed + 100:064x}",
+    }
+    write_json(path / "summary.json", facts | summary)
+    write_json(path / "environment.json", _environment(effective, seed) | (environment or {}))
+    (path / "metrics.jsonl").write_text("".join(map(to_line, _lines(precision, losses, accuracy))))
+    config = {"model": "tinynet", "arch": "tinynet5", "data": {"name": "dots"}, "epochs": 2, "batch_size": 8}
+    config["optimizer"] = {"name": "sgd", "lr": 0.1}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+def write_benchmark(folder: Path, **seconds: list[float]) -> None:
+    """benchmark.json with blocks of 10 steps of 8 samples."""
+    write_json(folder / "benchmark.json", {"samples_per_step": 8, "block_steps": 10, "seconds": seconds})
+
+
+def write_three(folder: Path, seeds: int = 3, smoke: bool = False) -> None:
+    """A whole comparison: bf16 at twice the speed of FP32, fp16 at four fifths."""
+    for seed in range(seeds):
+        write_run(folder, "fp32", seed, 0.90 + seed / 100, smoke=smoke)
+        write_run(folder, "bf16", seed, (0.905, 0.915, 0.91)[seed], losses=(2.0, 1.1, 0.6, 0.2), smoke=smoke)
+        write_run(folder, "fp16", seed, 0.90, smoke=smoke)
+    write_benchmark(folder, fp32=[1.0, 1.02, 0.98], bf16=[0.5, 0.51, 0.49], fp16=[1.25, 1.275, 1.225])
+
+
+def compared(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> dict[str, Any]:
+    return compare(folder, precisions.split(","), range(seeds), COMMAND)
+
+
+def rows_of(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["precision"]: row for row in comparison["rows"]}
+
+
+def _environment(effective: dict[str, Any], seed: int) -> dict[str, Any]:
+    return {
+        "attempts": [{"started": "2026-01-02T03:04:05+00:00", "from_step": 0, "changed": {}}],
+        "versions": {"python": "3.11.7", "torch": "2.14.1"},
+        "platform": "Linux",
+        "device": {"type": "cpu", "name": "Some CPU, 2 threads"},
+        "cpu": {"cores": 2, "threads": 2, "memory_gib": 8.0, "instruction_sets": ["avx2", "avx512_bf16"]},
+        "git": {"commit": "0123456789abcdef", "dirty": False},
+        "precision": effective,
+        "seed": seed,
+    }
+
+
+def _lines(precision: str, losses: tuple[float, ...], accuracy: float | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for step, loss in enumerate(losses, 1):
+        scale = {"amp/scale": 32768.0, "amp/skipped_steps": 1} if precision == "fp16" else {}
+        found.append({"train/step": step, "train/loss": loss, **scale})
+    if accuracy is not None:
+        found += [{"train/step": len(losses) // 2, "eval/accuracy": accuracy / 2}]
+        found += [{"train/step": len(losses), "eval/accuracy": accuracy}]
+    return found

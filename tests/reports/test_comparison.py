@@ -1,0 +1,189 @@
+"""From run folders to rows: which figures come out, and which runs stay out of them."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from made_runs import compared, rows_of, write_benchmark, write_run, write_three
+
+from reports.comparison import COLUMNS, compare, succeeded
+from reports.records import read_lines
+from reports.statistics import mean, speedup, standard_deviation
+
+
+def test_ux_06_means_over_three_seeds(tmp_path):
+    write_three(tmp_path)
+    rows = rows_of(compared(tmp_path))
+    assert [rows[name]["seeds"] for name in ("fp32", "bf16")] == [3, 3]
+    assert rows["fp32"]["mean"] == pytest.approx(0.91)
+    assert rows["bf16"]["mean"] == pytest.approx(0.91)
+    assert rows["fp32"]["sd"] == pytest.approx(statistics.stdev([0.90, 0.91, 0.92]))
+    assert rows["bf16"]["difference"] == pytest.approx(0, abs=1e-12)
+    assert rows["fp32"]["difference"] is None
+
+
+def test_every_figure_is_that_of_the_records(tmp_path):
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    assert succeeded(comparison)
+    row = rows_of(comparison)["bf16"]
+    assert set(COLUMNS) <= set(row)
+    assert row["samples_per_sec"] == pytest.approx(8 * 10 / 0.5)
+    assert row["speedup"] == pytest.approx(2.0)
+    assert row["saved_for_backward_mib"] == 20.0
+    assert row["saved_ratio"] == 0.5
+    assert row["peak_memory_mib"] == 62.0
+    assert rows_of(comparison)["fp16"]["skipped_steps"] == 3
+
+
+def test_mea_04_slower_and_larger_are_ratios_like_others(tmp_path):
+    write_run(tmp_path, "fp32")
+    write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})
+    write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[2.5, 2.5, 2.5])
+    rows = rows_of(compared(tmp_path, "fp32,bf16", seeds=1))
+    assert rows["fp32"]["samples_per_sec"] == pytest.approx(80.0)
+    assert rows["bf16"]["samples_per_sec"] == pytest.approx(32.0)
+    assert rows["bf16"]["speedup"] == pytest.approx(0.4)
+    assert rows["bf16"]["saved_ratio"] == 1.25
+
+
+@pytest.mark.parametrize("missing", ["run", "blocks", "benchmark"])
+def test_mea_04_without_fp32_there_is_no_ratio(tmp_path, missing):
+    write_run(tmp_path, "bf16")
+    if missing != "run":
+        write_run(tmp_path, "fp32")
+    if missing != "benchmark":
+        write_benchmark(tmp_path, bf16=[1.0, 1.0], **({} if missing == "blocks" else {"fp32": [1.0, 1.0]}))
+    row = rows_of(compared(tmp_path, "fp32,bf16", seeds=1))["bf16"]
+    if missing == "run":
+        assert row["difference"] is None
+        assert row["saved_ratio"] is None
+    else:
+        assert row["speedup"] is None
+        assert row["speedup_low"] is None
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged", "interrupted"])
+def test_wb_07_a_run_that_did_not_finish_is_named_and_not_averaged(tmp_path, status):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, accuracy=0.1, status=status, reason="the reason")
+    comparison = compared(tmp_path)
+    row = rows_of(comparison)["bf16"]
+    assert not succeeded(comparison)
+    assert (row["status"], row["seeds"]) == (status, 2)
+    assert row["reason"] == "seed 1: the reason"
+    assert row["mean"] == pytest.approx((0.905 + 0.91) / 2)
+    assert row["difference"] == pytest.approx((0.905 + 0.91) / 2 - (0.90 + 0.92) / 2)
+
+
+def test_wb_07_a_precision_of_which_nothing_is_there_is_a_row(tmp_path):
+    write_three(tmp_path)
+    comparison = compared(tmp_path, "fp32,bf16,fp16,fp8")
+    row = rows_of(comparison)["fp8"]
+    assert len(comparison["rows"]) == 4
+    assert (row["status"], row["seeds"], row["mean"]) == ("missing", 0, None)
+    assert "no summary.json" in row["reason"]
+    assert not succeeded(comparison)
+
+
+def test_a_run_without_its_metric_has_failed(tmp_path):
+    write_three(tmp_path)
+    write_run(tmp_path, "fp16", 2, accuracy=None)
+    row = rows_of(compared(tmp_path))["fp16"]
+    assert (row["status"], row["seeds"], row["reason"]) == ("failed", 2, "seed 2: no eval/accuracy in its record")
+
+
+@pytest.mark.parametrize("key", ["initial_weights_sha256", "data_order_sha256", "config_sha256"])
+def test_runs_that_are_no_pair_are_flagged_and_not_averaged(tmp_path, key):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, accuracy=0.1, **{key: "another"})
+    rows = rows_of(compared(tmp_path))
+    assert {row["seeds"] for row in rows.values()} == {2}
+    for row in rows.values():
+        assert row["status"] == "failed"
+        assert f"seed 1: not paired: {key} differs" in row["reason"]
+
+
+def test_seeds_of_different_configurations_are_not_averaged(tmp_path):
+    write_three(tmp_path)
+    for precision in ("fp32", "bf16", "fp16"):
+        write_run(tmp_path, precision, 2, accuracy=0.1, config_sha256="another")
+    comparison = compared(tmp_path)
+    assert not succeeded(comparison)
+    assert {row["mean"] for row in comparison["rows"]} == {None}
+    assert "config_sha256 differs" in comparison["rows"][0]["reason"]
+
+
+def test_a_run_extended_to_other_epochs_is_not_averaged(tmp_path):
+    write_three(tmp_path)
+    attempts = [{"started": "a", "changed": {}}, {"started": "b", "changed": {"epochs": [2, 4]}}]
+    write_run(tmp_path, "fp32", 0, accuracy=0.99, environment={"attempts": attempts})
+    row = rows_of(compared(tmp_path))["fp32"]
+    assert (row["status"], row["seeds"]) == ("failed", 2)
+    assert "different length" in row["reason"]
+    assert row["mean"] == pytest.approx(0.915)
+
+
+def test_a_smoke_run_marks_the_comparison(tmp_path):
+    write_three(tmp_path, seeds=1, smoke=True)
+    assert compared(tmp_path, seeds=1)["smoke"]
+
+
+def test_a_metric_that_is_not_finite_stays_what_it_is(tmp_path):
+    write_three(tmp_path)
+    write_run(tmp_path, "fp16", 0, accuracy=math.nan)
+    row = rows_of(compared(tmp_path))["fp16"]
+    assert math.isnan(row["mean"])
+    assert row["sd"] is None
+
+
+def test_a_torn_summary_is_a_missing_run(tmp_path):
+    write_three(tmp_path)
+    (tmp_path / "bf16-s0" / "summary.json").write_text('{"status": "finis')
+    assert rows_of(compared(tmp_path))["bf16"]["status"] == "missing"
+
+
+def test_torn_lines_are_left_out_and_counted(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"train/step": 1, "train/loss": "NaN"}\n{"train/step": 2, "tra\n7\n{"train/step": 3}\n')
+    rows, torn = read_lines(path)
+    assert [row["train/step"] for row in rows] == [1, 3]
+    assert math.isnan(rows[0]["train/loss"])
+    assert torn == 2
+
+
+def test_an_empty_folder_is_a_comparison_of_missing_rows(tmp_path):
+    comparison = compare(tmp_path, ["fp32", "bf16"], [0], "python")
+    assert [row["status"] for row in comparison["rows"]] == ["missing", "missing"]
+    assert comparison["metric"] is None
+    assert not succeeded(comparison)
+
+
+def test_the_speedup_of_a_precision_over_itself_holds_one():
+    generator = np.random.default_rng(0)
+    first, second = generator.lognormal(0, 0.05, (2, 21))
+    found = speedup(first, second)
+    assert found.low <= 1 <= found.high
+    assert found.low < found.value < found.high
+
+
+def test_the_speedup_of_exactly_half_the_seconds_is_two():
+    found = speedup([1.0, 1.2, 0.9], [0.5, 0.6, 0.45])
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
+
+
+def test_the_speedup_is_the_median_within_rounds_and_the_same_every_time():
+    baseline, other = [1.0, 10.0, 1.0, 1.0, 1.0], [0.5, 4.0, 0.4, 0.5, 0.8]
+    found = speedup(baseline, other)
+    assert found.value == pytest.approx(np.median(np.array(baseline) / np.array(other)))
+    assert found == speedup(baseline, other)
+
+
+def test_mean_and_standard_deviation_against_numpy():
+    values = np.random.default_rng(1).normal(size=7).tolist()
+    assert mean(values) == pytest.approx(np.mean(values))
+    assert standard_deviation(values) == pytest.approx(np.std(values, ddof=1))
+    assert mean([]) is None
+    assert standard_deviation([0.9]) is None
+    assert standard_deviation([0.9, math.inf]) is None

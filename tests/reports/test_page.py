@@ -1,0 +1,299 @@
+"""The page: its answer, its charts, its tables, and that a browser shows it as it is meant."""
+
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib
+import pytest
+from made_runs import COMMAND, EMULATED, compared, write_benchmark, write_run, write_three
+
+from reports import page, table
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+CHARTS = ["loss", "metric", "speed", "memory", "scale"]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def written(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> str:
+    page.write(folder, compared(folder, precisions, seeds))
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def answer(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> list[str]:
+    section = written(folder, precisions, seeds).partition('aria-label="Answer">')[2].partition("</section>")[0]
+    return [html.unescape(text) for text in re.findall(r"<p>(.*?)</p>", section)]
+
+
+def captions(text: str) -> dict[str, str]:
+    found = re.findall(r'<figcaption id="(\w+)-caption">(.*?)</figcaption>', text)
+    return {name: html.unescape(re.sub("<[^>]+>", "", caption)) for name, caption in found}
+
+
+def test_the_answer_is_one_sentence_a_mixed_precision(tmp_path):
+    write_three(tmp_path)
+    bf16, fp16 = answer(tmp_path)
+    assert bf16 == (
+        "On this CPU (Some CPU, 2 threads), bf16 trains tinynet5 on dots faster than FP32, at 2.00x its speed "
+        "[2.00, 2.00], with 0.50x the memory saved for backward; accuracy 91.00% against 91.00% over 3 seeds "
+        "(difference +0.00 points)."
+    )
+    assert fp16 == (
+        "fp16 trains tinynet5 on dots slower than FP32, at 0.80x its speed [0.80, 0.80], with 0.50x the memory saved "
+        "for backward; accuracy 90.00% against 91.00% over 3 seeds (difference -1.00 points). "
+        f"Its arithmetic here ({EMULATED}) says nothing about the speed of fp16 hardware."
+    )
+
+
+def test_mea_04_slower_larger_and_undecided_are_called_so(tmp_path):
+    write_run(tmp_path, "fp32")
+    write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})
+    write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[2.5, 2.5, 2.5])
+    (sentence,) = answer(tmp_path, "fp32,bf16", seeds=1)
+    assert "slower than FP32, at 0.40x its speed [0.40, 0.40]" in sentence
+    assert "with 1.25x the memory saved for backward, which is more than FP32 saves" in sentence
+    assert "in a single run each" in sentence
+    write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[1.1, 1.0, 0.9])
+    (sentence,) = answer(tmp_path, "fp32,bf16", seeds=1)
+    assert "at 1.00x the speed of FP32 [0.91, 1.11], an interval that holds 1" in sentence
+
+
+def test_what_is_missing_is_said_to_be_missing(tmp_path):
+    write_run(tmp_path, "bf16", 0)
+    write_run(tmp_path, "bf16", 1, status="diverged", reason="step 3: non-finite gradient")
+    bf16, fp16, fp32 = answer(tmp_path, seeds=2)
+    assert "at a speed that was not compared with FP32's, with the memory saved for backward not compared" in bf16
+    assert "accuracy 90.00% against a missing FP32 over 1 seed of 2 (paired difference n/a)" in bf16
+    assert "Incomplete: seed 1: step 3: non-finite gradient; its speed was not measured." in bf16
+    assert fp16.startswith("fp16 has no result: missing, seed 0: no summary.json")
+    assert fp32.startswith("FP32 has no result to compare with: seed 0: no summary.json")
+
+
+def test_fp32_alone_is_no_comparison(tmp_path):
+    write_run(tmp_path, "fp32")
+    assert "there is nothing to compare it with" in answer(tmp_path, "fp32", seeds=1)[0]
+
+
+def test_a_page_of_nothing_is_still_a_page(tmp_path):
+    text = written(tmp_path)
+    assert "<svg" not in text
+    assert text.count("missing: no summary.json") == 9
+    assert "On this machine (unknown), bf16 has no result" in text
+
+
+def test_every_text_of_the_table_is_on_the_page(tmp_path):
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    text = html.unescape(written(tmp_path))
+    cells = [cell for row in comparison["rows"] for cell in table.cells(row)]
+    for shown in (*table.header(comparison), *table.notes(comparison), *cells):
+        assert shown in text
+
+
+def test_only_a_smoke_run_has_the_banner(tmp_path):
+    write_three(tmp_path / "full", seeds=1)
+    write_three(tmp_path / "smoke", seeds=1, smoke=True)
+    assert "Smoke run." not in written(tmp_path / "full", seeds=1)
+    assert 'class="banner" role="note"><strong>Smoke run.' in written(tmp_path / "smoke", seeds=1)
+
+
+def test_every_run_has_a_line_with_its_hashes_and_links(tmp_path):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, status="diverged", reason="the reason")
+    text = written(tmp_path)
+    lines = dict(re.findall(r'<tr><th scope="row">(\w+-s\d)</th>(.*?)</tr>', text, flags=re.DOTALL))
+    assert list(lines) == [f"{name}-s{seed}" for name in ("fp32", "bf16", "fp16") for seed in range(3)]
+    assert "diverged: the reason" in lines["bf16-s1"]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", lines["fp16-s2"])
+    assert cells[:7] == ["finished", "90.00%", "90.00%", "100", "120", "2.5 %", "1"]
+    assert cells[7:9] == ["<code>00000000</code>", "<code>00000000</code>"]
+    for target in re.findall(r'href="([^#"][^"]*)"', text):
+        assert (tmp_path / target).exists(), target
+    assert 'href="fp16-s2/metrics.jsonl"' in lines["fp16-s2"]
+
+
+def test_the_environment_is_that_of_the_runs(tmp_path):
+    write_three(tmp_path, seeds=1)
+    text = written(tmp_path, seeds=1)
+    for part in ("Some CPU, 2 threads", "avx2, avx512_bf16", "torch 2.14.1", "memory 8.0 GiB", "0123456789abcdef"):
+        assert part in text
+    assert f"<pre>{COMMAND}</pre>" in text
+    assert "uncommitted" not in text
+    assert "differs between runs" not in text
+    write_run(tmp_path, "bf16", environment={"git": {"commit": "0123456789abcdef", "dirty": True}})
+    text = written(tmp_path, seeds=1)
+    assert "with uncommitted changes" in text
+    assert "the commit alone does not give these runs again" in text
+    assert "differs between runs" in text
+
+
+def test_texts_of_records_are_escaped(tmp_path):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, status="failed", reason="<script>alert('x')</script> & more")
+    comparison = compared(tmp_path) | {"command": 'python "<b>"'}
+    page.write(tmp_path, comparison)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more" in text
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path):
+    write_three(tmp_path)
+    before = dict(matplotlib.rcParams)
+    page.write(tmp_path, compared(tmp_path))
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    page.write(tmp_path, compared(tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == first
+    assert {"report.html", "results.md", "results.csv"} <= set(first)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_every_chart_has_a_name_a_caption_and_selectable_text(tmp_path):
+    write_three(tmp_path)
+    text = written(tmp_path)
+    figures = re.findall(r"<figure>(.*?)</figure>", text, flags=re.DOTALL)
+    assert list(captions(text)) == CHARTS
+    for name, figure in zip(CHARTS, figures, strict=True):
+        svg = re.search(r'<svg role="img" aria-label="([^"]+)" aria-describedby="([^"]+)"', figure)
+        assert svg is not None
+        assert svg[1]
+        assert svg[2] == f"{name}-caption"
+        assert "<text" in figure
+    assert "mean over 3 seeds" in captions(text)["loss"]
+    assert "fp16: 3 skipped steps over 3 seeds." in captions(text)["scale"]
+    assert "3 rounds in one process" in captions(text)["speed"]
+
+
+def test_charts_without_records_are_left_out(tmp_path):
+    write_run(tmp_path, "fp32")
+    write_run(tmp_path, "bf16")
+    assert list(captions(written(tmp_path, "fp32,bf16", seeds=1))) == ["loss", "metric", "memory"]
+    assert "A single run each." in captions(written(tmp_path, "fp32,bf16", seeds=1))["loss"]
+
+
+def test_losses_that_are_not_finite_are_gaps_and_counted(tmp_path):
+    write_three(tmp_path)
+    whole = written(tmp_path)
+    write_run(tmp_path, "fp16", 0, losses=(2.0, math.nan, math.inf, 0.25, 0.2))
+    text = written(tmp_path)
+    assert "NaN or infinite" not in whole
+    assert "fp16: NaN or infinite in 2 steps." in captions(text)["loss"]
+    assert "nan" not in re.sub(r"<[^>]+>", "", text).lower().replace("nan or infinite", "")
+
+
+def test_steps_within_a_logged_window_are_counted_one_by_one(tmp_path):
+    run = write_run(tmp_path, "fp32")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"train/step": 9, "train/loss": "NaN", "train/nonfinite_loss_steps": 4}\n{"torn')
+    assert "fp32: NaN or infinite in 4 steps." in captions(written(tmp_path, "fp32", seeds=1))["loss"]
+
+
+def test_a_diverged_run_is_drawn_apart_from_the_mean(tmp_path):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, losses=(2.0, 9.0), status="diverged", reason="step 3: non-finite gradient")
+    loss = captions(written(tmp_path))["loss"]
+    assert "mean over fp32 3 seeds, bf16 2 seeds, fp16 3 seeds" in loss
+    assert "Thin, up to a cross: bf16-s1 (diverged)." in loss
+
+
+class Checker(HTMLParser):
+    """Collects what makes a page invalid or not self-contained."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        pointed = re.findall(r'(?:aria-labelledby="|aria-describedby="|href="#|url\(#)([^")]+)', text)
+        self.wrong += [f"<{tag}> is never closed" for tag in self.open]
+        self.wrong += [f"id {name} twice" for name in set(self.names) if self.names.count(name) > 1]
+        self.wrong += [f"no element {name}" for name in pointed if name not in self.names]
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("script", "link", "iframe", "img"):
+            self.wrong.append(f"<{tag}>")
+        for key, value in attributes:
+            if key == "id":
+                self.names.append(value)
+            if value and "://" in value:
+                self.wrong.append(f"{key}={value}")
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> closes nothing")
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
+    write_three(tmp_path)
+    text = written(tmp_path)
+    assert text.startswith("<!DOCTYPE html>")
+    assert Checker(text).wrong == []
+    assert "@import" not in text
+    assert "<?xml" not in text
+    bad = '<p id="a"></p><p id="a" aria-labelledby="b"><img src="http://x/">'
+    assert len(Checker(bad).wrong) == 5
+
+
+MEASURE = """<!DOCTYPE html><body><iframe id="page" src="report.html" style="width:{width}px;height:900px"></iframe>
+<pre id="found"></pre><script>
+window.onload = () => {{
+  const inner = document.getElementById("page").contentDocument;
+  const sizes = [...inner.querySelectorAll("figure svg")].map((svg) => svg.getBoundingClientRect());
+  document.getElementById("found").textContent = JSON.stringify({{
+    scroll: inner.documentElement.scrollWidth, client: inner.documentElement.clientWidth,
+    body: inner.body.scrollWidth, charts: sizes.map((size) => [size.width, size.height]),
+    texts: [...inner.querySelectorAll("figure svg")].map((svg) => svg.querySelectorAll("text").length),
+  }});
+}};
+</script></body>"""
+
+
+def browse(file: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    assert CHROMIUM is not None
+    switches = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    switches += (
+        " --disable-component-update --disable-sync --allow-file-access-from-files --enable-logging=stderr --v=0"
+    )
+    command = [CHROMIUM, *switches.split(), f"--user-data-dir={profile}", *options, "--dump-dom", file.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_browser_draws_the_charts_and_nothing_runs_over_the_edge(tmp_path, width):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, status="failed", reason="x" * 300)
+    written(tmp_path)
+    (tmp_path / "measure.html").write_text(MEASURE.format(width=width))
+    done = browse(tmp_path / "measure.html", tmp_path / "profile", "--window-size=1400,1000")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)
+    assert match is not None, done.stdout + done.stderr
+    found = json.loads(html.unescape(match[1]))
+    assert found["scroll"] <= found["client"] <= width
+    assert found["body"] <= found["client"]
+    assert len(found["charts"]) == len(CHARTS)
+    assert all(across > 300 and down > 50 for across, down in found["charts"])
+    assert all(count >= 8 for count in found["texts"])
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_the_browser_test_sees_console_errors(tmp_path):
+    (tmp_path / "bad.html").write_text("<script>nothing.here</script>")
+    assert "CONSOLE" in browse(tmp_path / "bad.html", tmp_path / "profile").stderr
