@@ -118,11 +118,17 @@ class Comparison:
         return status
 
     def _benchmark(self) -> None:
-        """Measure the speed, unless benchmark.json has it for the same configuration, precisions and machine."""
+        """Measure the speed of the precisions that can train it.
+
+        Not again when benchmark.json has it for the same configuration, precisions and machine.
+        """
         file = self.folder / "benchmark.json"
+        precisions = [precision for precision in self.precisions if self._finished(precision)]
+        if not precisions:
+            return
         key = {
             "config_sha256": self.config.digest(),
-            "precisions": self.precisions,
+            "precisions": precisions,
             "device": environment.device_name(self.device),
             "torch": torch.__version__,
         }
@@ -131,9 +137,13 @@ class Comparison:
             print(f"{self.config.name}: speed measured already, reused", flush=True)
             return
         file.unlink(missing_ok=True)
-        print(f"{self.config.name}: measuring the speed of {', '.join(self.precisions)} side by side", flush=True)
-        options = ["--precisions", ",".join(self.precisions), "--output", str(file)]
+        print(f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side", flush=True)
+        options = ["--precisions", ",".join(precisions), "--output", str(file)]
         self._call(["train.experiment.benchmark", *self.shared, *options])
+
+    def _finished(self, precision: str) -> bool:
+        summaries = (read_json(self.folder / f"{precision}-s{seed}" / "summary.json") for seed in self.seeds)
+        return any(summary is not None and summary.get("status") == "finished" for summary in summaries)
 
     def _call(self, arguments: Sequence[str]) -> int:
         """Exit status of `python -m arguments`, in its own session so that signals reach it through us, once."""

@@ -27,13 +27,27 @@ def load(name: str, hub: str) -> Any:
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
         if found:
-            raise Refused(f"{what}the files in {folder} are not readable: {_root_cause(error)}") from error
+            damaged = _damaged_file(Path(source))
+            subject = f"{damaged} is" if damaged else f"the files in {source} are"
+            raise Refused(f"{what}{subject} not readable: {_root_cause(error)}") from error
         looked = f"not in {folder}, and " if folder else "DATA_ROOT is not set, and "
         raise Refused(
             f"{what}{looked}{hub} could not be loaded ({_root_cause(error)}). Either set DATA_ROOT to a folder "
             f"that holds {name}/ with the Hub's parquet files, or load it once with a network: "
             f"python -c \"import datasets; datasets.load_dataset('{hub}')\""
         ) from error
+
+
+def _damaged_file(folder: Path) -> Path | None:
+    """The first parquet file under `folder` whose footer cannot be read."""
+    import pyarrow.parquet
+
+    for file in sorted(folder.rglob("*.parquet")):
+        try:
+            pyarrow.parquet.ParquetFile(file).close()
+        except (OSError, ValueError):  # pyarrow's own errors are ValueErrors
+            return file
+    return None
 
 
 def _root_cause(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """Batches of a data set too large for memory, decoded and augmented sample by sample in worker processes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -49,9 +49,16 @@ class StreamedImages:
             _Samples(self.split, *self.columns, _transform(self.size, self.augment), stream),
             batch_sampler=[index.tolist() for _, index in self.order.rows(epoch, start)],
             num_workers=self.workers,
+            collate_fn=_collate,
             pin_memory=self.device.type == "cuda",
+            # Without its own generator the loader draws from the global one, once an epoch: a resume in
+            # mid-epoch would draw once more than the uninterrupted run.
+            generator=generator(self.order.seed or 0, "loader", epoch),
         )
-        for images, labels in loader:
+        for batch in loader:
+            if isinstance(batch, Refused):
+                raise batch
+            images, labels = batch
             images = images.to(self.device, memory_format=self.layout, non_blocking=True)
             yield {"images": images, "labels": labels.to(self.device, non_blocking=True)}
 
@@ -60,22 +67,37 @@ class StreamedImages:
         return self.order.digest()
 
 
-class _Samples(Dataset[tuple[Tensor, int]]):
+Sample = tuple[Tensor, int] | Refused
+
+
+class _Samples(Dataset[Sample]):
+    """Decoded samples; for a damaged one its `Refused`, because a worker turns what it raises into a traceback."""
+
     def __init__(self, split: Any, image: str, label: str, transform: Any, stream: tuple[int, int]) -> None:
         self.split, self.image, self.label = split, image, label
         self.transform, self.stream = transform, stream
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> Sample:
         try:
             sample = self.split[index]
             picture = sample[self.image].convert("RGB")
         except Exception as error:
-            raise Refused(f"sample {index} of the {self.split.split} split is damaged: {error}") from error
+            return Refused(f"sample {index} of the {self.split.split} split is damaged: {error}")
         draw = generator(self.stream[0], "augment", self.stream[1], index)
         # torchvision's transforms draw from the global generator alone.
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(draw.get_state())
             return self.transform(picture), sample[self.label]
+
+
+def _collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor] | Refused:
+    images, labels = [], []
+    for sample in samples:
+        if isinstance(sample, Refused):
+            return sample
+        images.append(sample[0])
+        labels.append(sample[1])
+    return torch.stack(images), torch.tensor(labels)
 
 
 def _transform(size: int, augment: bool) -> Any:

@@ -183,7 +183,7 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
     data = source.load(config.data.name, facts.hub)
     splits = []
     for name, limit in (("train", config.data.train_samples), (facts.evaluation, config.data.eval_samples)):
-        split = _split(data, config.data.name, name)
+        split = _split(data, config.data.name, name, facts)
         split = split.select(range(min(limit or len(split), len(split))))
         check_labels(torch.tensor(split[facts.label][:]), config, f"{config.data.name} {name} split")
         splits.append(split)
@@ -198,9 +198,13 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
     )
 
 
-def _split(data: Any, name: str, split: str) -> Any:
+def _split(data: Any, name: str, split: str, facts: ImageSet) -> Any:
     if split not in data or len(data[split]) == 0:
         raise Refused(f"data set {name!r}: its split {split!r} is missing or empty; found: {', '.join(data)}")
+    columns = data[split].column_names
+    for column in (facts.image, facts.label):
+        if column not in columns:
+            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(columns)}")
     return data[split]
 
 
@@ -228,7 +232,7 @@ def _digits(facts: ImageSet) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tenso
 def _decoded(name: str, facts: ImageSet) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     assert facts.hub is not None
     data = source.load(name, facts.hub)
-    train, evaluation = (_split(data, name, split) for split in ("train", facts.evaluation))
+    train, evaluation = (_split(data, name, split, facts) for split in ("train", facts.evaluation))
     return _decode(train, name, facts), _decode(evaluation, name, facts)
 
 
@@ -238,9 +242,6 @@ def _decode(split: Any, name: str, facts: ImageSet) -> tuple[Tensor, Tensor]:
     import numpy as np
     from PIL import Image
 
-    for column in (facts.image, facts.label):
-        if column not in split.column_names:
-            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(split.column_names)}")
     encoded = split.cast_column(facts.image, datasets.Image(decode=False))
     images = np.empty((len(split), facts.size, facts.size, facts.channels), dtype=np.uint8)
     mode = "L" if facts.channels == 1 else "RGB"

@@ -78,7 +78,7 @@ def restore_random_state(state: dict[str, Any] | None) -> None:
     np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if len(state["cuda"]) > devices:
+    if len(state["cuda"]) != devices:
         warnings.warn(
             f"{len(state['cuda'])} CUDA random states in the checkpoint, {devices} devices here", stacklevel=2
         )
@@ -89,5 +89,11 @@ def restore_random_state(state: dict[str, Any] | None) -> None:
 def _verify(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
-    if damaged is not None:
-        raise zipfile.BadZipFile(f"entry {damaged} fails its CRC")
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"entry {damaged} fails its CRC")
+        for entry in archive.infolist():
+            # No CRC covers the directory. torch.save writes plain stored entries; read as anything else,
+            # such as a folder, an entry's tensor would be memory that nobody filled.
+            stored = entry.compress_type == zipfile.ZIP_STORED and entry.compress_size == entry.file_size
+            if entry.external_attr or not stored:
+                raise zipfile.BadZipFile(f"the directory entry of {entry.filename} is damaged")

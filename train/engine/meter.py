@@ -83,11 +83,11 @@ class Meter:
 
     def state_dict(self) -> dict[str, Any]:
         names = ("samples", "steps", "seconds", "data_seconds")
-        return {name: getattr(self, name) for name in names} | {"peaks": dict(self.memory.peaks)}
+        return {name: getattr(self, name) for name in names} | {"peaks": self.memory.read()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from an earlier attempt of the same run; this process still warms up anew."""
-        self.memory.peaks = dict(state["peaks"])
+        self.memory.earlier = dict(state["peaks"])
         for name in ("samples", "steps", "seconds", "data_seconds"):
             setattr(self, name, state[name])
 
@@ -107,6 +107,7 @@ class PeakMemory:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.peaks: dict[str, float] = {}
+        self.earlier: dict[str, float] = {}  # of earlier attempts of the same run
         self.level: float | None = None
 
     def start(self) -> None:
@@ -122,13 +123,11 @@ class PeakMemory:
         self.start()
 
     def stop(self) -> None:
-        for name, value in self._now().items():
-            self.peaks[name] = max(self.peaks.get(name, 0.0), value)
+        self.peaks = _highest(self.peaks, self._now())
 
     def read(self) -> dict[str, float]:
-        """The peaks so far, the running stretch included."""
-        now = self._now()
-        return {name: max(self.peaks.get(name, 0.0), now.get(name, 0.0)) for name in now | self.peaks}
+        """The peaks so far, earlier attempts and the running stretch included."""
+        return _highest(_highest(self.earlier, self.peaks), self._now())
 
     def _now(self) -> dict[str, float]:
         if self.device.type == "cuda":
@@ -140,6 +139,10 @@ class PeakMemory:
         if peak is None or self.level is None:
             return {}
         return {"memory/peak_rss_mib": max(peak - self.level, 0.0)}
+
+
+def _highest(a: dict[str, float], b: dict[str, float]) -> dict[str, float]:
+    return {name: max(a.get(name, 0.0), b.get(name, 0.0)) for name in a | b}
 
 
 def _status_mib(field: str) -> float | None:

@@ -58,7 +58,8 @@ class Update:
     """What one optimizer step did.
 
     `applied` is None where the host does not know yet (CUDA without a scaler, fused optimizers): the
-    step was taken or skipped on the device by `found_inf`, a 0-d float32 tensor that is 0 or positive.
+    step was taken or held back on the device by `found_inf`, a 0-d float32 tensor that is 0 or positive.
+    Once one was held back, so are all later ones, until the host reads the flag and stops the run.
     `norms` (P,) are the unscaled gradient norms before clipping of `parameters`, `grad_norm` their 2-norm.
     """
 
@@ -108,6 +109,7 @@ class Precision:
         self.arithmetic = PRECISIONS[self.name]
         self.emulated = self.name == "fp16" and self.device.type == "cpu" and not native_half_is_fast()
         self.consecutive_skips = 0
+        self.held_back = torch.zeros((), device=self.device)
         self.scaler = torch.amp.GradScaler(
             self.device.type,
             init_scale=self.settings.init_scale,
@@ -179,7 +181,7 @@ class Precision:
         """Unscale, clip, step or skip, update the scale: once per window, for all optimizers together.
 
         Optimizers whose parameters have no gradient are passed over. One non-finite gradient holds
-        back all of them. Raises `Diverged` when skipping has become the rule.
+        back all of them.
         """
         active = [optimizer for optimizer in optimizers if _with_gradient(optimizer)]
         if not active:
@@ -193,10 +195,24 @@ class Precision:
         grad_norm = torch.linalg.vector_norm(norms)
         if clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, grad_norm)
-        applied = self._step_or_skip(active, found_inf)
+        if self._decided_on_device(active):
+            found_inf = self.held_back.copy_(torch.maximum(self.held_back, found_inf))
+            self._step_on_device(active, found_inf)
+            applied = None
+        else:
+            applied = self._step_or_skip(active, found_inf)
         self.scaler.update()
-        self._check_skips(applied)
         return Update(applied, found_inf, grad_norm, norms, parameters)
+
+    def check_skips(self) -> None:
+        """Raise `Diverged` when skipping has become the rule; to be called after a step that was skipped."""
+        if not self.scaler.is_enabled():
+            return
+        scale = self.scaler.get_scale()
+        if self.consecutive_skips >= self.settings.max_consecutive_skips:
+            raise Diverged(f"{self.consecutive_skips} steps in a row had non-finite gradients; loss scale {scale:g}")
+        if scale < self.settings.min_scale:
+            raise Diverged(f"the loss scale fell to {scale:g}, under scaler.min_scale {self.settings.min_scale:g}")
 
     def scale(self) -> float | None:
         """The current loss scale; None when there is no scaler. Reads the device."""
@@ -222,34 +238,27 @@ class Precision:
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, one)
         return found_inf
 
-    def _step_or_skip(self, optimizers: Sequence[Optimizer], found_inf: Tensor) -> bool | None:
+    def _decided_on_device(self, optimizers: Sequence[Optimizer]) -> bool:
+        """Whether fused kernels read the flag on the device, so that fp32, tf32 and bf16 never wait for the host."""
         fused = all(getattr(optimizer, "_step_supports_amp_scaling", False) for optimizer in optimizers)
-        if self.device.type == "cuda" and fused and not self.scaler.is_enabled():
-            # A fused kernel reads the flag on the device, so fp32, tf32 and bf16 never wait for the host.
-            for optimizer in optimizers:
-                optimizer.found_inf = found_inf  # type: ignore[attr-defined]
-                optimizer.step()
-                del optimizer.found_inf  # type: ignore[attr-defined]
-            return None
+        return self.device.type == "cuda" and fused and not self.scaler.is_enabled()
+
+    def _step_on_device(self, optimizers: Sequence[Optimizer], found_inf: Tensor) -> None:
+        for optimizer in optimizers:
+            optimizer.found_inf = found_inf  # type: ignore[attr-defined]
+            optimizer.step()
+            del optimizer.found_inf  # type: ignore[attr-defined]
+
+    def _step_or_skip(self, optimizers: Sequence[Optimizer], found_inf: Tensor) -> bool:
         # Read here, before `scaler.update()`, and for every kind of optimizer: a fused one is called and skips
         # inside, and its first skipped step would leave SGD's momentum buffers uninitialised.
         if found_inf.item() > 0:
+            self.consecutive_skips += 1
             return False
         for optimizer in optimizers:
             self.scaler.step(optimizer)
+        self.consecutive_skips = 0
         return True
-
-    def _check_skips(self, applied: bool | None) -> None:
-        if not self.scaler.is_enabled():
-            return
-        self.consecutive_skips = 0 if applied else self.consecutive_skips + 1
-        if applied:
-            return
-        scale = self.scaler.get_scale()
-        if self.consecutive_skips >= self.settings.max_consecutive_skips:
-            raise Diverged(f"{self.consecutive_skips} steps in a row had non-finite gradients; loss scale {scale:g}")
-        if scale < self.settings.min_scale:
-            raise Diverged(f"the loss scale fell to {scale:g}, under scaler.min_scale {self.settings.min_scale:g}")
 
 
 def _with_gradient(optimizer: Optimizer) -> list[Tensor]:

@@ -40,11 +40,9 @@ def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precisio
             saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
-    was_training = model.training
-    model.train()
     cuda = [precision.device] if precision.device.type == "cuda" else []
     with (
-        _buffers_kept(model),
+        _left_as_it_was(model),
         torch.random.fork_rng(devices=cuda),
         _output_dtypes(model) as dtypes,
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
@@ -52,7 +50,6 @@ def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precisio
     ):
         logits, labels = forward(model, batch)
         value = loss(logits.float(), labels)
-    model.train(was_training)
     if value.dtype != torch.float32 or value.ndim != 0 or not value.requires_grad:
         raise EngineFault(f"the loss must be a float32 scalar with a gradient path; it is {value.dtype}, {value.shape}")
     expected = str(precision.matrix_dtype).removeprefix("torch.")
@@ -66,12 +63,18 @@ def _storage(tensor: Tensor) -> int:
 
 
 @contextmanager
-def _buffers_kept(model: nn.Module) -> Iterator[None]:
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Training mode inside; buffers and mode as before afterwards."""
     before = [buffer.clone() for buffer in model.buffers()]
-    yield
-    with torch.no_grad():
-        for buffer, value in zip(model.buffers(), before, strict=True):
-            buffer.copy_(value)
+    was_training = model.training
+    model.train()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+        with torch.no_grad():
+            for buffer, value in zip(model.buffers(), before, strict=True):
+                buffer.copy_(value)
 
 
 @contextmanager
@@ -83,6 +86,8 @@ def _output_dtypes(model: nn.Module) -> Iterator[Counter[str]]:
 
     modules = [module for module in bare(model).modules() if isinstance(module, MATRIX_MODULES)]
     handles = [module.register_forward_hook(note) for module in modules]
-    yield counts
-    for handle in handles:
-        handle.remove()
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()

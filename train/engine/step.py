@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from train.engine.errors import Diverged
 from train.engine.optim import Schedule, set_learning_rate
 from train.engine.precision import Precision, Update
+from train.engine.snapshot import Snapshot
 
 Batch = Mapping[str, Tensor]
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
@@ -20,6 +21,17 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def bare(model: nn.Module) -> nn.Module:
     """The module under `torch.compile`, so that saved names are the same with and without it."""
     return getattr(model, "_orig_mod", model)
+
+
+def moving_average(decay: float, held_back: Tensor) -> Callable[[Any, Any, Any], None]:
+    """For `AveragedModel`: average += (1 - decay) * (weights - average), not at all while `held_back` (0-d) is 1."""
+
+    def average(averaged: list[Tensor], current: list[Tensor], count: object) -> None:
+        difference = torch._foreach_sub(current, averaged)
+        torch._foreach_mul_(difference, (1 - decay) * (1 - held_back))
+        torch._foreach_add_(averaged, difference)
+
+    return average
 
 
 class Trainer:
@@ -53,22 +65,21 @@ class Trainer:
         self.clip_norm = clip_norm
         self.ema: AveragedModel | None = None
         if ema_decay is not None:
-            self.ema = AveragedModel(bare(model), multi_avg_fn=get_ema_multi_avg_fn(ema_decay))
+            self.ema = AveragedModel(bare(model), multi_avg_fn=moving_average(ema_decay, precision.held_back))
         self.step_count = 0
         self.applied_step = 0
-        self.names = {id(parameter): name for name, parameter in bare(model).named_parameters()}
-        self.buffers = list(model.buffers())
-        self.snapshot = [buffer.clone() for buffer in self.buffers]
+        self.snapshot = Snapshot(model.buffers())
         device = precision.device
         self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
         self.nonfinite_losses = torch.zeros((), device=device, dtype=torch.int64)
         self.window_steps = 0
         self.grad_norm = torch.zeros((), device=device)
         # Where the first non-finite gradient was, kept on the device until `check` reads it.
+        self.names = [name for name, _ in bare(model).named_parameters()]
+        self.indices = {id(parameter): index for index, parameter in enumerate(bare(model).parameters())}
+        self.stepped, self.positions = [-1], torch.zeros(1, device=device, dtype=torch.int64)
         self.bad_step = torch.full((), -1, device=device, dtype=torch.int64)
         self.bad_index, self.bad_count = torch.zeros_like(self.bad_step), torch.zeros_like(self.bad_step)
-        self.positions = torch.arange(len(self.names), device=device)
-        self.stepped: list[Tensor] = []
 
     @property
     def evaluated_model(self) -> nn.Module:
@@ -82,8 +93,7 @@ class Trainer:
         Raises `Diverged` on a non-finite gradient without loss scaling, or when scaling gives up.
         """
         set_learning_rate(self.optimizers, self.schedule(self.applied_step))
-        if self.buffers:
-            torch._foreach_copy_(self.snapshot, self.buffers)
+        self.snapshot.take(self.precision.held_back)
         weights = [self.weight(batch) for batch in window]
         total = sum(weights)
         window_loss = torch.zeros((), device=self.precision.device)
@@ -97,7 +107,9 @@ class Trainer:
         update = self.precision.update(self.optimizers, self.clip_norm)
         self._account(window_loss, update)
         if update.applied is False:
-            self._roll_back()
+            self.snapshot.restore()  # BatchNorm's statistics; nothing else has moved yet
+            self.check()
+            self.precision.check_skips()
         else:
             self.applied_step += 1
             if self.ema is not None:
@@ -106,14 +118,20 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
 
     def check(self) -> None:
-        """Raise `Diverged` if a step since the last check had a non-finite gradient. Reads the device.
+        """Raise `Diverged` if a step without loss scaling had a non-finite gradient. Reads the device.
 
-        For the steps whose outcome stayed on the device; the others have raised by themselves.
+        Steps whose outcome is known on the host call it themselves. The others go on until somebody does,
+        holding back every later update; what their forward passes moved is put back here.
         """
         step = int(self.bad_step.item())
         if step < 0:
             return
-        name = self.names[id(self.stepped[int(self.bad_index.item())])]
+        self.applied_step = step - 1
+        self.snapshot.restore()
+        if self.ema is not None:
+            for averaged, buffer in zip(self.ema.module.buffers(), bare(self.model).buffers(), strict=True):
+                averaged.copy_(buffer)
+        name = self.names[int(self.bad_index.item())]
         others = int(self.bad_count.item()) - 1
         # Backward runs from the loss to the input, so the last of them is nearest to where it began.
         before = f" and in {others} parameters before it" if others else ""
@@ -172,16 +190,13 @@ class Trainer:
         self.nonfinite_losses += ~window_loss.isfinite()
         self.window_steps += 1
         self.grad_norm.copy_(update.grad_norm)
-        if not self.precision.arithmetic.scaled:
-            self.stepped = update.parameters
-            nonfinite = ~update.norms.isfinite()
-            first = (self.bad_step < 0) & (update.found_inf > 0)
-            self.bad_step = torch.where(first, self.step_count, self.bad_step)
-            self.bad_index = torch.where(first, (nonfinite * self.positions[: len(nonfinite)]).max(), self.bad_index)
-            self.bad_count = torch.where(first, nonfinite.sum(), self.bad_count)
-
-    def _roll_back(self) -> None:
-        """Undo what the forward pass moved: BatchNorm statistics. Nothing else has moved yet."""
-        if self.buffers:
-            torch._foreach_copy_(self.buffers, self.snapshot)
-        self.check()
+        if self.precision.arithmetic.scaled:
+            return
+        stepped = [self.indices[id(parameter)] for parameter in update.parameters]
+        if stepped != self.stepped:
+            self.stepped, self.positions = stepped, torch.tensor(stepped, device=self.positions.device)
+        nonfinite = ~update.norms.isfinite()
+        first = (self.bad_step < 0) & (update.found_inf > 0)
+        self.bad_step = torch.where(first, self.step_count, self.bad_step)
+        self.bad_index = torch.where(first, (nonfinite * self.positions).max(), self.bad_index)
+        self.bad_count = torch.where(first, nonfinite.sum(), self.bad_count)

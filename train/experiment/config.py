@@ -67,7 +67,7 @@ class Schedule(Section):
     """`warmup` and `milestones` are in epochs where the experiment has `epochs`, in steps where it has `max_steps`."""
 
     name: Literal["constant", "cosine", "linear", "step"]
-    warmup: float = Field(default=0, ge=0)
+    warmup: float = Field(default=0.0, ge=0)
     final: Fraction = 0.0
     milestones: list[float] = []
     gamma: float = Field(default=0.1, gt=0, le=1)
@@ -194,7 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise unknown("configuration file", path, known) if known else Refused(f"{path}: no such file")
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, AttributeError) as error:  # not UTF-8, or no such date
         raise Refused(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise Refused(f"{path}: expected keys and values, found {type(values).__name__}")
@@ -213,7 +213,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = inner
     try:
         values[last] = yaml.load(text, _StrictLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, AttributeError):
         raise Refused(f"override {override!r}: {text!r} is not a YAML value") from None
 
 

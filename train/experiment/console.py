@@ -20,7 +20,7 @@ class Progress:
         self.bar: RichProgress | None = None
         if terminal.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self.bar = RichProgress(*columns, TextColumn("{task.fields[note]}"), console=terminal)
+            self.bar = RichProgress(*columns, TextColumn("{task.fields[note]}"), console=terminal, refresh_per_second=2)
             self.task = self.bar.add_task(title, total=total, completed=done, note="")
             self.bar.start()
 

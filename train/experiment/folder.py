@@ -33,7 +33,11 @@ class RunFolder:
     def begin(self, config: Experiment, environment: dict[str, Any], attempt: dict[str, Any]) -> None:
         """Write config.yaml and environment.json, before the first step, with one entry for each attempt."""
         self.attempts.append({"started": datetime.now(UTC).isoformat(timespec="seconds"), **attempt})
-        (self.path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        # A longer run that is killed must not pass for the finished shorter one.
+        (self.path / "summary.json").unlink(missing_ok=True)
+        partial = self.path / "config.yaml.partial"
+        partial.write_text(config.to_yaml(), encoding="utf-8")
+        partial.replace(self.path / "config.yaml")
         write_json(self.path / "environment.json", {"run_id": self.run_id, "attempts": self.attempts, **environment})
 
 
@@ -99,8 +103,11 @@ def _previous_identity(path: Path, precision: str, seed: int) -> dict[str, Any] 
         return None
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: not readable as YAML: {error}; start again with --resume never") from None
+        if not isinstance(config, dict):
+            raise ValueError("no keys and values")
+    except (yaml.YAMLError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise Refused(f"{file}: not readable as YAML: {why}; start again with --resume never") from None
     return {"config": config, "precision": precision, "seed": seed}
 
 

@@ -38,9 +38,9 @@ class Mirror:
         self.folder, self.run_id, self.finish_seconds, self.arguments = folder, run_id, finish_seconds, arguments
         self.run: Any = None
         self.failures = 0
-        self.sent_step = 0
+        self.sent = self.count = 0
 
-    def open(self, history: Sequence[dict[str, Any]] = (), last_step: int = 0) -> None:
+    def open(self, history: Sequence[dict[str, Any]] = (), sent: int = 0) -> None:
         """Start the W&B run and bring it up to date with `history`."""
         with self._guarded("init"):
             import wandb
@@ -57,14 +57,15 @@ class Mirror:
             self.run.define_metric("train/step")
             self.run.define_metric("*", step_metric="train/step")
         if mode() == "online":
-            self.sent_step = last_step
+            self.sent, self.count = sent, len(history)
         else:
             for row in history:
                 self.log(row)
 
     def log(self, metrics: dict[str, Any]) -> None:
-        """Send one line, unless the W&B run has that step from an earlier attempt."""
-        if metrics.get("train/step", 0) > self.sent_step or self.sent_step == 0:
+        """Send one line, unless the W&B run has it from an earlier attempt."""
+        self.count += 1
+        if self.count > self.sent:
             self.call("log", lambda run: run.log(metrics))
 
     def call(self, what: str, action: Callable[[Any], Any]) -> None:

@@ -14,23 +14,23 @@ from train.experiment.mirror import Mirror
 class Record:
     """metrics.jsonl and summary.json of one run folder, and their mirror.
 
-    `resume_step` is the step of the checkpoint that the run goes on from, 0 for a new one: lines of later
-    steps are taken back, because the resumed run writes them again.
+    `kept` is how many lines there were at the checkpoint that the run goes on from, 0 for a new one: later
+    ones are taken back, because the resumed run writes them again.
     """
 
-    def __init__(self, folder: Path, resume_step: int, mirror: Mirror) -> None:
+    def __init__(self, folder: Path, kept: int, mirror: Mirror) -> None:
         self.folder, self.mirror = folder, mirror
         path = folder / "metrics.jsonl"
         rows, torn = read_lines(path)
         if torn:
             print(f"warning: {path} had {torn} torn lines; they are left out", flush=True)
-        self.rows = [row for row in rows if row.get("train/step", 0) <= resume_step]
+        self.rows = rows[:kept]
         partial = path.with_name(path.name + ".partial")
         partial.write_text("".join(map(to_line, self.rows)), encoding="utf-8")
         partial.replace(path)
         self.file = path.open("a", encoding="utf-8")
         self.nonfinite_loss_steps = sum(int(row.get("train/nonfinite_loss_steps", 0)) for row in self.rows)
-        mirror.open(self.rows, last_step=max((row.get("train/step", 0) for row in rows), default=0))
+        mirror.open(self.rows, sent=len(rows))
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line; `metrics` holds its `train/step`. A figure that is None was not measured and is left out."""
@@ -47,6 +47,8 @@ class Record:
         for row in self.rows:
             newest |= row
         newest.pop("train/nonfinite_loss_steps", None)
+        if "throughput/samples_per_sec" in newest:
+            newest.pop("throughput/reason", None)  # of the warm-up
         return newest
 
     def close(self, summary: dict[str, Any], exit_status: int) -> None:

@@ -118,6 +118,8 @@ class Run:
     def _restore(self, folder: RunFolder) -> None:
         assert folder.state is not None
         state = folder.state
+        if state["trainer"]["step"] > self.plan.steps:
+            raise Refused(f"{folder.path} is at step {state['trainer']['step']} already, beyond {self.plan.steps}")
         self.trainer.load_state_dict(state["trainer"])
         self.progress = Progress(**state["progress"])
         self.meter.load_state_dict(state["meter"])
@@ -149,7 +151,8 @@ class Run:
             tags=[self.config.model, self.config.arch, self.config.data.name, self.precision_name],
             config={**self.config.model_dump(), "precision": self.precision_name, "seed": self.seed},
         )
-        self.record = Record(self.folder.path, self.trainer.step_count, mirror)
+        kept = self.folder.state["lines"] if self.folder.state is not None else 0
+        self.record = Record(self.folder.path, kept, mirror)
         self.bar = console.Progress(f"{self.config.name} {name}", self.plan.steps, self.trainer.step_count)
 
     def _fit(self) -> None:
@@ -197,6 +200,7 @@ class Run:
         value = metrics[f"eval/{self.task.metric}"]
         if is_better(value, self.progress.best, self.task.higher_is_better):
             self.progress.best = value
+            self.progress.evaluated_step = step  # what this checkpoint goes on from need not evaluate again
             self._save(BEST)
 
     def _save(self, name: str) -> None:
@@ -209,6 +213,7 @@ class Run:
                     "seed": self.seed,
                 },
                 "run_id": self.folder.run_id,
+                "lines": len(self.record.rows),
                 "trainer": self.trainer.state_dict(),
                 "progress": asdict(self.progress),
                 "meter": self.meter.state_dict(),
@@ -240,7 +245,6 @@ class Run:
     def _summary(self, status: str, reason: str | None, seconds: float) -> dict[str, Any]:
         steps, applied = self.trainer.step_count, self.trainer.applied_step
         metrics = self.record.last()
-        skipped = int(metrics.get("amp/skipped_steps", 0))
         return {
             "experiment": self.config.name,
             "config_sha256": self.config.digest(),
@@ -255,7 +259,7 @@ class Run:
             "final": metrics,
             "best": {f"eval/{self.task.metric}": self.progress.best},
             "steps": {"planned": self.plan.steps, "attempted": steps, "applied": applied},
-            "skipped_steps": skipped,
+            "skipped_steps": steps - applied if self.precision.arithmetic.scaled else 0,
             "nonfinite_loss_steps": self.record.nonfinite_loss_steps,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "train_samples": self.train.samples,

@@ -1,0 +1,147 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.data.hub import experiment, png, random_pixels, write_split
+from train.data.vision import ResidentImages, load
+from train.engine.errors import Refused
+
+CPU = torch.device("cpu")
+CONFIG = experiment({"name": "fashion_mnist"}, batch_size=2)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return random_pixels(6, 28, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: np.ndarray) -> Path:
+    """A data set of six training and four evaluation images under DATA_ROOT."""
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "root"))
+    folder = tmp_path / "root" / "fashion_mnist"
+    write_split(folder, "train", [png(image) for image in pixels], [0, 1, 2, 3, 4, 9])
+    write_split(folder, "test", [png(image) for image in pixels[:4]], [5, 6, 7, 9])
+    return folder
+
+
+def test_parquet_in_the_layout_of_the_hub_gives_every_pixel_and_label(folder: Path, pixels: np.ndarray) -> None:
+    train, evaluation = load(CONFIG, seed=0, device=CPU)
+    assert isinstance(train, ResidentImages)
+    assert (train.samples, evaluation.samples) == (6, 4)
+    assert np.array_equal(train.images.numpy()[..., 0], pixels)
+    assert train.labels.tolist() == [0, 1, 2, 3, 4, 9]
+    assert evaluation.labels.tolist() == [5, 6, 7, 9]
+
+
+@pytest.mark.parametrize("length", [0, 100, -100])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_dat_01_a_truncated_file_is_named(folder: Path, split: str, length: int) -> None:
+    path = folder / "data" / f"{split}-00000-of-00001.parquet"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(Refused) as refusal:
+        load(CONFIG, seed=0, device=CPU)
+    assert str(folder) in str(refusal.value)
+    assert path.name in str(refusal.value)
+
+
+def test_dat_01_a_file_that_was_cut_after_it_was_read_once_is_noticed(folder: Path) -> None:
+    load(CONFIG, seed=0, device=CPU)
+    path = folder / "data" / "train-00000-of-00001.parquet"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(Refused, match="not readable"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no image at all", "cut"])
+def test_a_damaged_image_is_named_by_its_number(folder: Path, pixels: np.ndarray, damage: bytes | str) -> None:
+    encoded = [png(image) for image in pixels]
+    encoded[3] = encoded[3][: len(encoded[3]) // 2] if isinstance(damage, str) else damage
+    write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
+    with pytest.raises(Refused, match=r"data set 'fashion_mnist': sample 3 of its train split is damaged"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+def test_an_image_of_another_size_is_named_by_its_number(folder: Path, pixels: np.ndarray) -> None:
+    encoded = [*(png(image) for image in pixels[:5]), png(random_pixels(1, 32, 1)[0])]
+    write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
+    with pytest.raises(Refused, match=r"sample 5 of its train split is damaged"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+def test_dat_05_a_label_outside_the_classes_is_named(folder: Path, pixels: np.ndarray) -> None:
+    write_split(folder, "test", [png(image) for image in pixels[:3]], [1, 12, 2])
+    with pytest.raises(Refused, match="fashion_mnist evaluation split has label 12 at sample 1, but num_classes=10"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+def test_a_missing_split_is_named_with_those_that_are_there(folder: Path) -> None:
+    (folder / "data" / "test-00000-of-00001.parquet").unlink()
+    with pytest.raises(Refused, match=r"'fashion_mnist': its split 'test' is missing or empty; found: train"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(folder: Path, pixels: np.ndarray) -> None:
+    for split in ("train", "test"):
+        write_split(folder, split, [png(image) for image in pixels], [0, 1, 2, 3, 4, 9], image="picture")
+    with pytest.raises(Refused, match=r"no column 'image'; found: picture, label"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+def test_an_empty_folder_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fashion_mnist").mkdir()
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    with pytest.raises(Refused, match=rf"files in {tmp_path}/fashion_mnist are not readable"):
+        load(CONFIG, seed=0, device=CPU)
+
+
+@pytest.mark.parametrize("root", ["empty", "unset"])
+def test_dat_02_a_missing_data_set_says_both_ways_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str
+) -> None:
+    if root == "empty":
+        monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+        looked = f"not in {tmp_path}/fashion_mnist, and "
+    else:
+        monkeypatch.delenv("DATA_ROOT", raising=False)
+        looked = "DATA_ROOT is not set, and "
+    with pytest.raises(Refused) as refusal:
+        load(CONFIG, seed=0, device=CPU)
+    message = str(refusal.value)
+    assert message.startswith(f"data set 'fashion_mnist': {looked}")
+    assert "zalando-datasets/fashion_mnist could not be loaded" in message
+    assert "set DATA_ROOT to a folder that holds fashion_mnist/" in message
+    assert "datasets.load_dataset('zalando-datasets/fashion_mnist')" in message
+
+
+def has_real(name: str) -> bool:
+    root = os.environ.get("DATA_ROOT")
+    return root is not None and (Path(root) / name).is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "train_samples", "shape", "labels_of_a_class"),
+    [("fashion_mnist", 60_000, (28, 28, 1), 6000), ("cifar10", 50_000, (32, 32, 3), 5000)],
+)
+def test_the_real_data_sets_are_whole(
+    name: str, train_samples: int, shape: tuple[int, ...], labels_of_a_class: int
+) -> None:
+    if not has_real(name):
+        pytest.skip(f"needs {name} under DATA_ROOT")
+    train, evaluation = load(experiment({"name": name}), seed=0, device=CPU)
+    assert train.images.shape == (train_samples, *shape)
+    assert evaluation.images.shape == (10_000, *shape)
+    assert torch.bincount(train.labels).tolist() == 10 * [labels_of_a_class]
+    assert torch.bincount(evaluation.labels).tolist() == 10 * [1000]
+    assert 0.2 < train.std.mean() < 0.4

@@ -1,0 +1,245 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.tiny import CPU
+from train.engine.meter import MIB, Meter, PeakMemory
+
+
+class Clock:
+    """Seconds that pass only when a test says so, and the number of times the meter waited for the device."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.waits = 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+def make_meter(warmup_steps: int, clock: Clock) -> Meter:
+    meter = Meter(CPU, warmup_steps, clock, clock.wait)
+    meter.resume()
+    return meter
+
+
+def run(meter: Meter, clock: Clock, seconds: list[float], samples: int = 8, data_seconds: float = 0.0) -> None:
+    for duration in seconds:
+        clock.now += duration
+        meter.step(samples, data_seconds)
+
+
+def test_mea_01_samples_per_second_times_elapsed_is_samples() -> None:
+    clock = Clock()
+    meter = make_meter(0, clock)
+    run(meter, clock, 10 * [0.05])
+    meter.pause()
+    metrics = meter.read()
+    assert metrics["throughput/samples_per_sec"] == pytest.approx(160)
+    assert metrics["time/step_ms"] == pytest.approx(50)
+    assert metrics["throughput/samples_per_sec"] * meter.seconds == pytest.approx(80)
+
+
+def test_mea_01_waits_for_the_device_at_the_ends_of_a_stretch_and_never_in_a_step() -> None:
+    clock = Clock()
+    meter = make_meter(2, clock)
+    assert clock.waits == 0
+    run(meter, clock, 2 * [1.0])
+    assert clock.waits == 1  # the warm-up is over: the clock starts
+    run(meter, clock, 50 * [1.0])
+    meter.read()
+    assert clock.waits == 1
+    meter.pause()
+    assert clock.waits == 2
+    meter.resume()
+    assert clock.waits == 3
+    run(meter, clock, [1.0])
+    meter.pause()
+    assert clock.waits == 4
+
+
+def test_mea_01_work_that_the_device_still_has_to_do_belongs_to_the_stretch() -> None:
+    clock = Clock()
+
+    def wait() -> None:
+        clock.now += 2.0
+
+    meter = Meter(CPU, 0, clock, wait)
+    meter.resume()
+    run(meter, clock, [1.0])
+    meter.pause()
+    assert meter.seconds == pytest.approx(3.0)
+
+
+def test_mea_02_warm_up_is_left_out_of_samples_and_of_time() -> None:
+    clock = Clock()
+    meter = make_meter(3, clock)
+    run(meter, clock, 3 * [1.0] + 10 * [0.05])
+    meter.pause()
+    assert meter.read()["throughput/samples_per_sec"] == pytest.approx(160)
+    assert (meter.samples, meter.steps) == (80, 10)
+    assert meter.seconds == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("steps", [0, 2, 3])
+def test_mea_02_a_run_no_longer_than_the_warm_up_is_not_measured_and_says_why(steps: int) -> None:
+    clock = Clock()
+    meter = make_meter(3, clock)
+    run(meter, clock, steps * [1.0])
+    metrics = meter.read()
+    for name in ("throughput/samples_per_sec", "time/step_ms", "time/data_wait_pct"):
+        assert metrics[name] is None
+    assert metrics["throughput/reason"] == f"{steps} steps, of which 3 are warm-up"
+
+
+def test_a_figure_that_was_measured_needs_no_reason() -> None:
+    clock = Clock()
+    meter = make_meter(0, clock)
+    run(meter, clock, [1.0])
+    assert "throughput/reason" not in meter.read()
+
+
+def test_evaluation_and_checkpoints_lie_outside() -> None:
+    clock = Clock()
+    meter = make_meter(1, clock)
+    run(meter, clock, [5.0, 0.1])
+    for _ in range(3):
+        meter.pause()
+        clock.now += 1000
+        meter.resume()
+        run(meter, clock, 2 * [0.1])
+    meter.pause()
+    clock.now += 1000
+    assert meter.steps == 7
+    assert meter.seconds == pytest.approx(0.7)
+    assert meter.read()["throughput/samples_per_sec"] == pytest.approx(80)
+
+
+def test_an_evaluation_within_the_warm_up_does_not_start_the_clock() -> None:
+    clock = Clock()
+    meter = make_meter(3, clock)
+    run(meter, clock, [1.0])
+    meter.pause()
+    clock.now += 50
+    meter.resume()
+    run(meter, clock, [1.0, 1.0, 0.5])
+    meter.pause()
+    assert (meter.steps, meter.seconds) == (1, pytest.approx(0.5))
+
+
+def test_the_running_stretch_counts_when_it_is_read() -> None:
+    clock = Clock()
+    meter = make_meter(0, clock)
+    run(meter, clock, [1.0, 3.0])
+    assert meter.read()["time/step_ms"] == pytest.approx(2000)
+    run(meter, clock, [2.0])
+    assert meter.read()["time/step_ms"] == pytest.approx(2000)
+
+
+def test_waiting_for_data_is_a_share_of_the_time() -> None:
+    clock = Clock()
+    meter = make_meter(1, clock)
+    run(meter, clock, [9.0], data_seconds=9.0)
+    run(meter, clock, 4 * [0.5], data_seconds=0.2)
+    assert meter.read()["time/data_wait_pct"] == pytest.approx(40)
+
+
+def test_a_resumed_run_goes_on_counting_and_warms_up_anew() -> None:
+    clock = Clock()
+    first = make_meter(2, clock)
+    run(first, clock, [9.0, 9.0, 1.0, 1.0], data_seconds=0.5)
+    first.pause()
+
+    later = Clock()
+    second = Meter(CPU, 2, later, later.wait)
+    second.load_state_dict(first.state_dict())
+    second.resume()
+    assert second.read()["throughput/samples_per_sec"] == pytest.approx(8)
+    run(second, later, [9.0, 9.0, 3.0], data_seconds=1.0)
+    second.pause()
+    assert (second.samples, second.steps) == (24, 3)
+    assert second.seconds == pytest.approx(5.0)
+    assert second.read()["time/data_wait_pct"] == pytest.approx(40)
+
+
+# Memory
+
+linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+BUFFER_MIB = 96
+
+
+def touch(mib: int = BUFFER_MIB) -> torch.Tensor:
+    return torch.ones(mib * MIB, dtype=torch.uint8)
+
+
+@linux
+def test_peak_memory_sees_a_buffer_of_its_stretch_that_is_gone_again() -> None:
+    memory = PeakMemory(CPU)
+    memory.start()
+    touch()
+    memory.stop()
+    assert BUFFER_MIB * 0.9 < memory.read()["memory/peak_rss_mib"] < BUFFER_MIB * 1.5
+
+
+@linux
+def test_peak_memory_does_not_see_what_was_freed_before_or_between_its_stretches() -> None:
+    memory = PeakMemory(CPU)
+    touch()
+    memory.start()
+    memory.stop()
+    touch()
+    memory.start()
+    memory.stop()
+    assert memory.peaks["memory/peak_rss_mib"] < BUFFER_MIB / 2
+
+
+@linux
+def test_peak_memory_is_the_highest_of_all_stretches() -> None:
+    memory = PeakMemory(CPU)
+    for mib in (BUFFER_MIB, BUFFER_MIB // 3):
+        memory.start()
+        touch(mib)
+        memory.stop()
+    assert memory.read()["memory/peak_rss_mib"] > BUFFER_MIB * 0.9
+
+
+@linux
+def test_the_warm_up_is_left_out_of_the_peak() -> None:
+    clock = Clock()
+    meter = make_meter(2, clock)
+    run(meter, clock, [1.0])
+    touch()
+    run(meter, clock, [1.0])
+    assert meter.read()["memory/peak_rss_mib"] < BUFFER_MIB / 2
+    touch()
+    run(meter, clock, [1.0])
+    meter.pause()
+    assert meter.read()["memory/peak_rss_mib"] > BUFFER_MIB * 0.9
+
+
+@linux
+def test_a_resumed_run_keeps_the_peak_of_the_earlier_attempt() -> None:
+    clock = Clock()
+    first = make_meter(0, clock)
+    touch()
+    run(first, clock, [1.0])
+    first.pause()
+    second = Meter(CPU, 2, clock, clock.wait)
+    second.load_state_dict(first.state_dict())
+    second.resume()
+    run(second, clock, 4 * [1.0])
+    second.pause()
+    assert second.read()["memory/peak_rss_mib"] > BUFFER_MIB * 0.9
+
+
+def test_where_there_is_no_proc_no_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("train.engine.meter._status_mib", lambda field: None)
+    clock = Clock()
+    meter = make_meter(0, clock)
+    run(meter, clock, [1.0])
+    meter.pause()
+    assert not any(name.startswith("memory/") for name in meter.read())

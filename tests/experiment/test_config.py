@@ -1,0 +1,352 @@
+"""Configuration: what is refused and how the message helps, overrides, and what a digest stands for."""
+
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from train.engine.errors import Refused
+from train.experiment.config import AdamW, Experiment, Sgd, differences, load
+
+from .harness import DIGITS, ROOT, TINY
+
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def refusal(*overrides: str, path: Path = TINY) -> str:
+    with pytest.raises(Refused) as caught:
+        load(path, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def written(folder: Path, text: str | bytes, name: str = "case.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def sections(model: type[BaseModel] = Experiment, prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """Dotted prefix and model of each section, with each form of a section that has several."""
+    yield prefix, model
+    for name, field in model.model_fields.items():
+        annotation: Any = field.annotation
+        for part in get_args(annotation) if get_origin(annotation) else (annotation,):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from sections(part, f"{prefix}{name}.")
+
+
+def test_every_kind_of_section_is_known_to_these_tests() -> None:
+    assert [(prefix, model.__name__) for prefix, model in sections()] == [
+        ("", "Experiment"),
+        ("data.", "Data"),
+        ("optimizer.", "Sgd"),
+        ("optimizer.", "AdamW"),
+        ("schedule.", "Schedule"),
+        ("scaler.", "Scaler"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "nearest"),
+    [
+        ("batch_sise=8", "batch_sise", "batch_size"),
+        ("data.agument=crop", "data.agument", "augment"),
+        ("optimizer.momentun=0.9", "optimizer.momentun", "momentum"),
+        ("schedule.warmpu=1", "schedule.warmpu", "warmup"),
+        ("scaler.init_scales=1", "scaler.init_scales", "init_scale"),
+        ("optimiser.lr=0.1", "optimiser", "optimizer"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_one(override: str, key: str, nearest: str) -> None:
+    assert f"{key}: unknown key {key.rpartition('.')[2]!r}: did you mean {nearest!r}?" in refusal(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "nearest"),
+    [
+        ("optimizer.name=sdg", "optimizer.name", "sgd"),
+        ("optimizer.name=adam", "optimizer.name", "adamw"),
+        ("schedule.name=cosin", "schedule.name", "cosine"),
+        ("data.augment=crop_flips", "data.augment", "crop_flip"),
+    ],
+)
+def test_an_unknown_choice_is_refused_with_the_nearest_one(override: str, key: str, nearest: str) -> None:
+    message = refusal(override)
+    assert key in message
+    assert f"did you mean {nearest!r}?" in message
+    assert "allowed: " in message
+
+
+def test_ux_07_an_unknown_model_is_refused_with_the_nearest_script() -> None:
+    message = refusal("model=resnt")
+    assert "unknown model 'resnt': did you mean 'resnet'?" in message
+
+
+def test_an_option_of_the_other_optimizer_is_refused() -> None:
+    assert "unknown key 'betas'" in refusal("optimizer.betas=[0.9, 0.99]")
+    assert "unknown key 'nesterov'" in refusal("optimizer={name: adamw, lr: 0.1, nesterov: true}")
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ('batch_size="8"', "batch_size"),
+        ("batch_size=8.0", "batch_size"),
+        ("batch_size=true", "batch_size"),
+        ("optimizer.lr=high", "optimizer.lr"),
+        ("optimizer.lr=null", "optimizer.lr"),
+        ("optimizer=sgd", "optimizer"),
+        ("data=digits", "data"),
+        ("data.name=3", "data.name"),
+        ("schedule.milestones=3", "schedule.milestones"),
+        ("model=3", "model"),
+        ("published=He et al.", "published"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(override: str, key: str) -> None:
+    assert f"tiny.yaml: {key}: " in refusal(override)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "batch_size=0",
+        "accumulate=0",
+        "max_steps=-1",
+        "optimizer.lr=0",
+        "optimizer.lr=-0.1",
+        "optimizer.lr=.nan",
+        "optimizer.lr=.inf",
+        "optimizer.momentum=1",
+        "schedule.warmup=-1",
+        "schedule.final=1.5",
+        "scaler.growth_factor=1",
+        "scaler.backoff_factor=1",
+        "scaler.init_scale=.inf",
+        "clip_norm=0",
+        "ema_decay=1",
+        "label_smoothing=1",
+        "margin=0",
+        "workers=-1",
+        "num_classes=0",
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_key_and_value(override: str) -> None:
+    key, _, value = override.partition("=")
+    message = refusal(override)
+    assert f"{key}: " in message
+    assert value.strip(".") in message
+
+
+@pytest.mark.parametrize("overrides", [("epochs=2",), ("max_steps=null",)])
+def test_epochs_and_max_steps_exclude_each_other(overrides: tuple[str, ...]) -> None:
+    assert "give either epochs or max_steps, and not both" in refusal(*overrides)
+
+
+@pytest.mark.parametrize("key", ["model", "arch", "batch_size", "data", "optimizer", "schedule"])
+def test_a_missing_key_is_named(key: str, tmp_path: Path) -> None:
+    values = yaml.safe_load(TINY.read_text())
+    del values[key]
+    message = refusal(path=written(tmp_path, yaml.safe_dump(values)))
+    assert f"{key}: this key is required" in message
+
+
+def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
+    message = refusal(path=written(tmp_path, TINY.read_text() + "batch_size: 16\n"))
+    assert "repeated key batch_size" in message
+    nested = TINY.read_text().replace("  lr: 0.05", "  lr: 0.05\n  lr: 0.5")
+    assert "repeated key lr" in refusal(path=written(tmp_path, nested))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("model: [resnet", "not readable as YAML"),
+        ("model: resnet\n\tarch: x", "not readable as YAML"),
+        (b"model: r\xe9snet", "not readable as YAML"),
+        (b"\xff\xfem\x00", "not readable as YAML"),
+        ("model: !!python/object/apply:os.getcwd []", "not readable as YAML"),
+        ("arch: 2020-99-99", "not readable as YAML"),
+        ("", "expected keys and values"),
+        ("- model", "expected keys and values"),
+        ("just text", "expected keys and values"),
+    ],
+)
+def test_an_unreadable_file_is_refused_by_name(text: str | bytes, reason: str, tmp_path: Path) -> None:
+    message = refusal(path=written(tmp_path, text))
+    assert str(tmp_path / "case.yaml") in message
+    assert reason in message
+
+
+def test_a_missing_file_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    message = refusal(path=DIGITS.with_name("resnet20_digit.yaml"))
+    assert "did you mean" in message
+    assert f"{DIGITS}" in message
+    assert refusal(path=tmp_path / "none.yaml") == f"{tmp_path / 'none.yaml'}: no such file"
+
+
+def test_a_relative_file_is_found_in_the_repository_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(DIGITS.relative_to(ROOT)) == load(DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("batch_size", "expected key=value"),
+        ("batch_size.x=1", "'batch_size' is not a section"),
+        ("optimizer.lr.x=1", "'lr' is not a section"),
+        ("batch_size=[1", "not a YAML value"),
+        ("arch=2020-99-99", "not a YAML value"),
+        ("=3", "unknown key ''"),
+    ],
+)
+def test_a_malformed_override_is_refused(override: str, reason: str) -> None:
+    assert reason in refusal(override)
+
+
+@pytest.mark.parametrize("text", ["1e-4", "1E-4", "0.0001", "1.0e-4", ".1e-3"])
+def test_1e_4_is_a_number_in_a_file_and_in_an_override(text: str, tmp_path: Path) -> None:
+    path = written(tmp_path, TINY.read_text().replace("lr: 0.05", f"lr: {text}"))
+    assert load(path).optimizer.lr == 1e-4
+    assert load(TINY, [f"optimizer.lr={text}"]).optimizer.lr == 1e-4
+
+
+BOOLEANS = ("optimizer.nesterov", "optimizer.decay_norm_and_bias", "optimizer.fused", "channels_last", "deterministic")
+
+
+@pytest.mark.parametrize("key", BOOLEANS)
+def test_cfg_02_a_boolean_can_be_turned_off_and_on_in_any_spelling(key: str) -> None:
+    for word, value in dict.fromkeys(("False", "false", "FALSE", "0", "no", "off", '"False"'), False).items() | (
+        dict.fromkeys(("True", "true", "1", "yes", "on", '"on"'), True).items()
+    ):
+        found: Any = load(TINY, [f"{key}={word}"])
+        for part in key.split("."):
+            found = getattr(found, part)
+        assert found is value, f"{key}={word}"
+    for word in ("maybe", "2", "-1", "0.0", "[]"):
+        assert f"{key}" in refusal(f"{key}={word}")
+
+
+def test_overrides_apply_in_order_and_create_a_section() -> None:
+    config = load(TINY, ["batch_size=4", "batch_size=16", "scaler.growth_interval=7"])
+    assert config.batch_size == 16
+    assert config.scaler.growth_interval == 7
+    assert config.scaler.init_scale == 1024
+
+
+def test_the_name_is_that_of_the_file() -> None:
+    assert load(TINY).name == "tiny"
+
+
+@pytest.mark.parametrize("path", [TINY, *CONFIGS], ids=lambda path: path.stem)
+def test_the_resolved_yaml_loads_as_the_same_experiment(path: Path, tmp_path: Path) -> None:
+    config = load(path)
+    again = load(written(tmp_path, config.to_yaml(), "config.yaml"))
+    assert again == config
+    assert again.digest() == config.digest()
+
+
+@pytest.mark.parametrize(
+    "override", ["log_every=7", "checkpoint_every=7", "margin=0.1", "workers=2", "published=[He et al. 2015]"]
+)
+def test_the_digest_ignores_what_only_watches_or_judges(override: str) -> None:
+    assert load(TINY, [override]) != load(TINY)
+    assert load(TINY, [override]).digest() == load(TINY).digest()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "optimizer.lr=0.051",
+        "batch_size=16",
+        "max_steps=13",
+        "data.augment=none",
+        "data.train_samples=63",
+        "schedule.warmup=1",
+        "scaler.growth_interval=7",
+        "ema_decay=0.9",
+        "channels_last=true",
+        "arch=other",
+    ],
+)
+def test_the_digest_changes_with_what_the_numbers_depend_on(override: str) -> None:
+    assert load(TINY, [override]).digest() != load(TINY).digest()
+
+
+def test_differences_name_dotted_keys_and_both_values() -> None:
+    old = {"a": 1, "b": {"c": 2, "d": 3}, "gone": 4}
+    new = {"a": 1, "b": {"c": 5, "d": 3}, "come": 6}
+    assert differences(old, new) == {"b.c": (2, 5), "gone": (4, None), "come": (None, 6)}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_committed_experiment_shows_every_key_and_no_precision_or_seed(path: Path) -> None:
+    config = load(path)
+    shown = yaml.safe_load(path.read_text())
+    every_key = config.model_dump()
+    del every_key["name"]
+    missing_or_extra = {key for key, (old, new) in differences(_keys(every_key), _keys(shown)).items() if old != new}
+    assert missing_or_extra == set()
+    assert not {"precision", "seed"} & set(_all_keys(shown))
+    assert not any(word in path.stem.split("_") for word in ("fp32", "tf32", "bf16", "fp16", "amp"))
+
+
+def _keys(section: dict[str, Any]) -> dict[str, Any]:
+    return {key: _keys(value) if isinstance(value, dict) else True for key, value in section.items()}
+
+
+def _all_keys(section: dict[str, Any]) -> Iterator[str]:
+    for key, value in section.items():
+        yield key
+        if isinstance(value, dict):
+            yield from _all_keys(value)
+
+
+def test_there_are_committed_experiments() -> None:
+    assert CONFIGS
+
+
+LETTERS = st.sampled_from(string.ascii_lowercase + "_")
+
+
+@st.composite
+def typos(draw: st.DrawFn) -> tuple[str, str, str, type[BaseModel]]:
+    """(section prefix, wrong key, right key, section's model): one letter lost, added, changed or swapped."""
+    prefix, model = draw(st.sampled_from(list(sections())))
+    # A key of two letters is as near to several others after one edit.
+    right = draw(st.sampled_from([key for key in model.model_fields if len(key) > 2]))
+    place = draw(st.integers(0, len(right) - 1))
+    before, letter, after = right[:place], right[place], right[place + 1 :]
+    wrong = draw(
+        st.one_of(
+            st.just(before + after),
+            LETTERS.map(lambda new: before + new + after),
+            LETTERS.map(lambda new: before + new + letter + after),
+            st.just(before + after[:1] + letter + after[1:]),
+        )
+    )
+    return prefix, wrong, right, model
+
+
+@settings(max_examples=150, deadline=None)
+@given(typos())
+def test_any_key_with_one_wrong_letter_is_refused_naming_the_right_one(
+    typo: tuple[str, str, str, type[BaseModel]],
+) -> None:
+    prefix, wrong, right, model = typo
+    if wrong in model.model_fields:
+        return
+    form = {Sgd: ["optimizer={name: sgd, lr: 0.1}"], AdamW: ["optimizer={name: adamw, lr: 0.1}"]}.get(model, [])
+    message = refusal(*form, f"{prefix}{wrong}=1")
+    assert f"unknown key {wrong!r}: did you mean {right!r}?" in message

@@ -1,0 +1,279 @@
+"""The run's folder: what it holds, when it is found again, and when it is refused."""
+
+import functools
+import json
+import platform
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from train.engine.errors import Refused
+from train.experiment import environment
+from train.experiment.config import load
+from train.experiment.folder import open_folder
+
+from .harness import TINY, AtCall, Outcome, folder_of, run, run_apart, snapshot
+
+
+def copy_of(outcome: Outcome, out: Path) -> Path:
+    """A copy of a finished run in `out`, with its times, to be changed by a test; returns the folder."""
+    precision, _, seed = outcome.folder.name.partition("-s")
+    return shutil.copytree(outcome.folder, folder_of(out, TINY, precision, int(seed)))
+
+
+def test_the_folder_holds_the_files_of_the_contract(finished: Outcome) -> None:
+    assert finished.status == 0
+    assert {str(path.relative_to(finished.folder)) for path in finished.folder.rglob("*") if path.is_file()} == {
+        ".lock",
+        "config.yaml",
+        "environment.json",
+        "metrics.jsonl",
+        "summary.json",
+        "checkpoints/last.pt",
+        "checkpoints/best.pt",
+    }
+
+
+def test_cfg_05_the_written_configuration_repeats_the_run(fp32: Outcome, tmp_path: Path) -> None:
+    again = run(tmp_path, config=fp32.folder / "config.yaml")
+    again = Outcome(again.status, again.out, again.err, folder_of(tmp_path, TINY, "fp32"))
+    assert again.status == 0
+    assert again.numbers == fp32.numbers
+    assert again.summary["final_weights_sha256"] == fp32.summary["final_weights_sha256"]
+    assert (again.folder / "config.yaml").read_text() == (fp32.folder / "config.yaml").read_text()
+
+
+def test_cfg_05_the_written_configuration_has_the_same_digest(fp32: Outcome, tmp_path: Path) -> None:
+    assert load(fp32.folder / "config.yaml").digest() == fp32.summary["config_sha256"]
+
+
+def test_cfg_05_the_configuration_is_resolved(fp32: Outcome) -> None:
+    resolved = yaml.safe_load((fp32.folder / "config.yaml").read_text())
+    assert resolved["num_classes"] == 10  # the data set's
+    assert resolved["optimizer"]["momentum"] == 0.9  # the default
+    assert resolved["max_steps"] == 12
+
+
+def test_cfg_05_the_environment_says_what_ran_where(finished: Outcome) -> None:
+    precision = finished.folder.name.partition("-")[0]
+    facts = finished.environment
+    assert facts["git"].keys() == {"commit", "dirty"}
+    for package in ("torch", "torchvision", "timm", "transformers", "datasets", "wandb", "numpy"):
+        assert facts["versions"][package] == version(package)
+    assert facts["versions"]["python"] == platform.python_version()
+    assert facts["seed"] == 0
+    assert facts["precision"]["requested"] == precision
+    assert facts["precision"]["effective"]["name"] == precision
+    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    assert facts["precision"]["effective"]["matrix_dtype"] == dtype
+    assert facts["precision"]["module_outputs"] == {dtype: 3}  # two convolutions and a linear layer
+    assert facts["device"]["type"] == "cpu"
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert facts["cpu"]["instruction_sets"] == [
+        flag
+        for flag in ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
+        if flag in flags
+    ]
+    assert facts["cpu"]["threads"] == torch.get_num_threads()
+    [attempt] = facts["attempts"]
+    assert attempt["command"].startswith(f"python -m train.resnet {TINY} --precision {precision} --device cpu --out ")
+    assert attempt["from_step"] == 0
+
+
+def test_cfg_05_the_state_of_the_source_tree_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    assert environment.git_state() == {"commit": None, "dirty": None}
+    git("init", "--quiet")
+    (tmp_path / "file").write_text("as committed")
+    git("add", "file")
+    git("commit", "--quiet", "--message", "first")
+    (tmp_path / "not tracked").write_text("such as a result")
+    assert environment.git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    (tmp_path / "file").write_text("changed")
+    assert environment.git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": True}
+
+
+def test_cfg_05_configuration_and_environment_exist_before_the_first_step(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, TINY, "fp32")
+    seen: list[dict[str, object]] = []
+
+    def look() -> None:
+        seen.append(yaml.safe_load((folder / "config.yaml").read_text()))
+        seen.append(json.loads((folder / "environment.json").read_text()))
+
+    assert run(tmp_path, "max_steps=1", forward=AtCall(1, look)).status == 0
+    config, facts = seen
+    assert config["max_steps"] == 1
+    assert {"versions", "git", "seed", "precision", "attempts"} <= facts.keys()
+
+
+def test_cfg_05_wb_04_a_killed_process_leaves_its_configuration_and_complete_lines(tmp_path: Path, log: Path) -> None:
+    killed = AtCall(5, functools.partial(signal.raise_signal, signal.SIGKILL))
+    assert run_apart(tmp_path, log, forward=killed) == -signal.SIGKILL
+    folder = folder_of(tmp_path, TINY, "fp32")
+    left = Outcome(-9, "", "", folder)
+    assert (folder / "metrics.jsonl").read_text().endswith("\n")
+    assert list(left.column("train/loss")) == [1, 2, 3, 4]
+    assert load(folder / "config.yaml").max_steps == 12
+    assert len(left.environment["attempts"]) == 1
+    assert not (folder / "summary.json").exists()
+
+
+def test_ckp_12_a_finished_run_ends_at_once_and_touches_nothing(finished: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(finished, tmp_path)
+    before = snapshot(folder)
+    precision = folder.name.partition("-")[0]
+
+    def never() -> None:
+        raise AssertionError("it trained")
+
+    again = run(tmp_path, precision=precision, forward=AtCall(1, never))
+    assert again.status == 0
+    assert "finished already" in again.out
+    assert snapshot(folder) == before
+
+
+def test_a_bystander_may_change_without_training_anew(fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    before = snapshot(folder)
+    assert run(tmp_path, "log_every=3", "margin=0.1").status == 0
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_a_folder_of_another_configuration_is_refused(with_checkpoint: bool, fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    if not with_checkpoint:
+        shutil.rmtree(folder / "checkpoints")
+        (folder / "checkpoints").mkdir()
+    before = snapshot(folder)
+    other = run(tmp_path, "optimizer.lr=0.1", "batch_size=16")
+    assert other.status == 2
+    assert f"{folder} belongs to another run" in other.err
+    assert "optimizer.lr is 0.05 there and 0.1 here" in other.err
+    assert "batch_size is 8 there and 16 here" in other.err
+    assert "--resume never" in other.err
+    assert other.err.count("\n") == 1
+    assert snapshot(folder) == before
+
+
+def test_resume_never_keeps_the_old_run(fp32: Outcome, tmp_path: Path) -> None:
+    before = snapshot(copy_of(fp32, tmp_path))
+    anew = run(tmp_path, "optimizer.lr=0.1", options=("--resume", "never"))
+    assert anew.status == 0
+    [kept] = (tmp_path / "tiny" / "replaced").iterdir()
+    assert snapshot(kept) == before
+    assert str(kept) in anew.out
+    assert anew.summary["final_weights_sha256"] != fp32.summary["final_weights_sha256"]
+    assert anew.environment["run_id"] != fp32.environment["run_id"]
+    assert len(anew.environment["attempts"]) == 1
+
+
+def test_resume_never_repeats_a_finished_run_from_the_start(fp32: Outcome, tmp_path: Path) -> None:
+    copy_of(fp32, tmp_path)
+    anew = run(tmp_path, options=("--resume", "never"))
+    assert anew.numbers == fp32.numbers
+    assert anew.environment["attempts"][0]["from_step"] == 0
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_damaged_checkpoint_is_refused_by_name(
+    damage: Callable[[Path], object], named: bool, fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()  # an unfinished run
+    file = folder / "checkpoints" / "last.pt"
+    if named:
+        file = Path(shutil.copy(file, tmp_path / "other.pt"))
+    damage(file)
+    before = snapshot(folder)
+    done = run(tmp_path, options=("--resume", str(file)) if named else ())
+    assert done.status == 2
+    assert f"checkpoint {file} is damaged" in done.err
+    assert "--resume never" in done.err
+    assert snapshot(folder) == before
+
+
+def test_a_missing_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    done = run(tmp_path, options=("--resume", str(tmp_path / "none.pt")))
+    assert done.status == 2
+    assert f"checkpoint {tmp_path / 'none.pt'} does not exist" in done.err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "precision", "seed", "difference"),
+    [
+        (("optimizer.lr=0.1",), "fp32", 0, "optimizer.lr is 0.05 there and 0.1 here"),
+        ((), "bf16", 0, "precision is 'fp32' there and 'bf16' here"),
+        ((), "fp32", 1, "seed is 0 there and 1 here"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    overrides: tuple[str, ...], precision: str, seed: int, difference: str, fp32: Outcome, tmp_path: Path
+) -> None:
+    file = fp32.folder / "checkpoints" / "last.pt"
+    done = run(tmp_path, *overrides, precision=precision, options=("--resume", str(file), "--seed", str(seed)))
+    assert done.status == 2
+    assert f"{file} belongs to another run: {difference}." in done.err
+    assert not (done.folder / "config.yaml").exists()
+    assert not (done.folder / "summary.json").exists()
+
+
+def test_resume_from_a_file_goes_on_from_its_step(fp32: Outcome, tmp_path: Path) -> None:
+    half = run(tmp_path / "half", "max_steps=6")
+    rest = run(tmp_path / "rest", options=("--resume", str(half.folder / "checkpoints" / "last.pt")))
+    assert rest.status == 0
+    assert "going on from step 6 of 12" in rest.out
+    assert rest.environment["attempts"][0]["from_step"] == 6
+    assert list(rest.column("train/loss")) == list(range(7, 13))
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_folder_in_use_is_refused_to_another_process(resume: str, fp32: Outcome, tmp_path: Path, log: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    before = snapshot(folder)
+    held = open_folder(folder, load(folder / "config.yaml"), "fp32", 0, "auto")
+    assert run_apart(tmp_path, log, options=("--resume", resume)) == 2
+    assert f"output folder {folder} is in use by another process" in log.read_text()
+    assert snapshot(folder) == before
+    held.lock.close()
+    assert run_apart(tmp_path, log) == 0
+
+
+def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "config.yaml").write_text("model: [resnet")
+    done = run(tmp_path)
+    assert done.status == 2
+    assert f"{folder / 'config.yaml'}: not readable as YAML" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_an_empty_configuration_in_the_folder_is_refused_by_name(fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "config.yaml").write_text("")
+    with pytest.raises(Refused, match=r"config\.yaml: .*--resume never"):
+        open_folder(folder, load(TINY), "fp32", 0, "auto")
