@@ -21,7 +21,8 @@ from models.cifar_resnet import CifarResNet
 from reports.records import write_json
 from reports.statistics import speedup
 from train.data.vision import ResidentImages
-from train.engine.half_on_cpu import HalfOnCpu, native_half_is_fast
+from train.engine.allocator import keep_freed_memory
+from train.engine.half_on_cpu import half_on_cpu, native_half_is_fast
 from train.engine.meter import synchronize
 from train.engine.optim import build_optimizer, parameter_groups
 from train.engine.precision import Precision
@@ -54,7 +55,7 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     half = precision == "fp16" and emulate and device.type == "cpu" and not native_half_is_fast()
 
     def step() -> Tensor:
-        with HalfOnCpu() if half else contextlib.nullcontext():
+        with half_on_cpu() if half else contextlib.nullcontext():
             optimizer.zero_grad(set_to_none=True)
             with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
                 loss = F.cross_entropy(model(images), labels)
@@ -110,6 +111,7 @@ def native_half_ratio(device: torch.device, batch_size: int) -> float:
 def measure(tiny: bool) -> dict[str, Any]:
     """The record: machine, raw blocks, and every ratio that the table shows."""
     device = environment.resolve_device("auto")
+    keep_freed_memory()  # for the plain loop too: both run in this process
     batch_size = 8 if tiny else 128
     batch = _batch(batch_size, device)
     steps: dict[str, Step] = {}

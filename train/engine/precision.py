@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train.engine.errors import Diverged, EngineFault, Refused, unknown
-from train.engine.half_on_cpu import HalfOnCpu, native_half_is_fast
+from train.engine.half_on_cpu import half_on_cpu, native_half_is_fast
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Precision:
         self.consecutive_skips = state["consecutive_skips"]
 
     def _kernels(self) -> AbstractContextManager[Any]:
-        return HalfOnCpu() if self.emulated else nullcontext()
+        return half_on_cpu() if self.emulated else nullcontext()
 
     def _found_inf(self, optimizers: Sequence[Optimizer], gradients: list[Tensor]) -> Tensor:
         """0-d float32 tensor, positive when any gradient is not finite, by the same kernel in every precision."""

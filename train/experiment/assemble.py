@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, steps_per_epoch
 from train.engine.optim import build_optimizer, build_schedule, parameter_groups
@@ -56,10 +57,12 @@ def build_model(build: Build, config: Experiment, seed: int, device: torch.devic
 
 
 def build_precision(name: str, config: Experiment, device: torch.device) -> Precision:
-    """The precision with the experiment's scaler settings."""
+    """The precision with the experiment's scaler settings, in a process that is set up for the device."""
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = not config.deterministic
         torch.backends.cudnn.deterministic = config.deterministic
+    else:
+        keep_freed_memory()
     return Precision(name, device, ScalerSettings(**config.scaler.model_dump()))
 
 
