@@ -38,6 +38,15 @@ def resolve(task: Task, path: Path, overrides: Sequence[str], smoke: bool = Fals
     return config.model_copy(update=changes)
 
 
+def set_up_process(config: Experiment, device: torch.device) -> None:
+    """Settings of the process that hold in every precision; to be called before anything large is made."""
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = not config.deterministic
+        torch.backends.cudnn.deterministic = config.deterministic
+    else:
+        keep_freed_memory()
+
+
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, NumPy and torch (all devices)."""
     random.seed(seed)
@@ -57,12 +66,7 @@ def build_model(build: Build, config: Experiment, seed: int, device: torch.devic
 
 
 def build_precision(name: str, config: Experiment, device: torch.device) -> Precision:
-    """The precision with the experiment's scaler settings, in a process that is set up for the device."""
-    if device.type == "cuda":
-        torch.backends.cudnn.benchmark = not config.deterministic
-        torch.backends.cudnn.deterministic = config.deterministic
-    else:
-        keep_freed_memory()
+    """The precision with the experiment's scaler settings."""
     return Precision(name, device, ScalerSettings(**config.scaler.model_dump()))
 
 

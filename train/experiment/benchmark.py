@@ -65,6 +65,7 @@ def benchmark(
     smoke: bool = False,
 ) -> dict[str, Any]:
     """The record of a paired benchmark of `precisions`, raw blocks included."""
+    assemble.set_up_process(config, device)
     train, _ = task.load(config, 0, device, smoke)
     batch: Batch = next(train.epoch(0))
     trainers = {name: _trainer(build, task, config, train, name, device) for name in precisions}

@@ -60,6 +60,7 @@ class Run:
         self.config = assemble.resolve(self.task, self.path, self.overrides, smoke)
         self.device = environment.resolve_device(device)
         require_available(self.precision_name, self.device)
+        assemble.set_up_process(self.config, self.device)
         self.signals = Signals()
         self.precision = assemble.build_precision(self.precision_name, self.config, self.device)
         self.model = assemble.build_model(self.build, self.config, self.seed, self.device)
