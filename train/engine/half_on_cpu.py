@@ -3,7 +3,7 @@
 That is what a tensor core does with fp16 operands (NVIDIA, *Mixed-Precision Training*, "Tensor Core
 math": products are accumulated in FP32), so the range, the rounding of every stored tensor and the
 overflow to infinity are those of fp16, and gradient scaling has real work to do. PyTorch's own fp16
-convolution backward on such a CPU falls to a scalar loop, tens of times slower than FP32.
+convolution on such a CPU falls to a scalar loop (README.md has the ratio).
 Throughput on this path is about that of FP32; it says nothing about fp16 hardware.
 """
 
@@ -30,8 +30,8 @@ def half_on_cpu() -> Iterator[None]:
     """A region in which matrix operations on fp16 CPU tensors compute in FP32 and return fp16.
 
     The backward pass needs it too. It replaces PyTorch's CPU kernels of `MATRIX_OPERATIONS`, below
-    autocast and autograd, which see and save fp16 tensors. (A TorchDispatchMode does the same, but every
-    other operation passes through Python as well: it made a ResNet-20 step 5% longer.)
+    autocast and autograd, which see and save fp16 tensors. (A TorchDispatchMode does the same, but sends
+    every other operation through Python as well.)
     """
     kernels = _kernels()
     with torch.library._scoped_library("aten", "IMPL") as library:
