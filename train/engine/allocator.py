@@ -12,8 +12,8 @@ def keep_freed_memory() -> bool:
 
     To be called before the first large tensor. By default glibc's malloc hands large blocks back to the kernel
     as soon as they are free (mallopt(3)), and the next step faults the same activations in again, page by
-    page. What that costs depends on the order of allocations, so it also blurs every comparison. PyTorch asks for huge pages when THP_MEM_ALLOC_ENABLE is 1
-    (c10/core/impl/alloc_cpu.cpp).
+    page. What that costs depends on the order of allocations, so it also blurs every comparison. PyTorch asks
+    for huge pages when THP_MEM_ALLOC_ENABLE is 1 (c10/core/impl/alloc_cpu.cpp).
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
