@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.data.hub import experiment
 from train.data import vision
 from train.data.order import generator
-from train.data.vision import CROP_PADDING, ImageSet, ResidentImages, check_labels, load
+from train.data.vision import CROP_PADDING, ImageSet, ResidentImages, check_labels, load, pixel_statistics
 from train.engine.errors import Refused
 from train.engine.fit import Batches
 from train.engine.step import Batch
@@ -259,3 +259,11 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
 def test_an_augmentation_that_does_not_fit_is_refused_with_those_that_do(name: str, augment: str, allowed: str) -> None:
     with pytest.raises(Refused, match=rf"^data\.augment: '{augment}' does not fit {name}; allowed: {allowed}$"):
         load(experiment({"name": name, "augment": augment}), seed=0, device=CPU)
+
+
+def test_pixel_statistics_are_those_of_the_pixels() -> None:
+    images = torch.randint(0, 256, (50, 6, 5, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    pixels = images.double() / 255
+    mean, deviation = pixel_statistics(images)
+    torch.testing.assert_close(mean, pixels.mean(dim=(0, 1, 2)).float())
+    torch.testing.assert_close(deviation, pixels.std(dim=(0, 1, 2), correction=0).float())

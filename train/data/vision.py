@@ -72,10 +72,9 @@ def load(config: Experiment, seed: int, device: torch.device, smoke: bool = Fals
     )
     for name, (_, labels) in (("training", train), ("evaluation", evaluation)):
         check_labels(labels, config, f"{config.data.name} {name} split")
-    pixels = train[0].double().div_(255)
-    mean, std = pixels.mean(dim=(0, 1, 2)), pixels.std(dim=(0, 1, 2))
+    mean, std = pixel_statistics(train[0])
     layout = torch.channels_last if config.channels_last else torch.contiguous_format
-    shared: dict[str, Any] = {"mean": mean.float(), "std": std.float(), "device": device, "layout": layout}
+    shared: dict[str, Any] = {"mean": mean, "std": std, "device": device, "layout": layout}
     check_batch_size(config, len(train[0]))
     return (
         ResidentImages(*train, config.batch_size, **shared, seed=seed, augment=config.data.augment),
@@ -146,6 +145,16 @@ class ResidentImages:
         if self.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (C,) float32 of images (N, H, W, C) uint8 on the scale 0 to 1, from exact counts."""
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(dim=3)])
+    shares = counts.double() / counts.sum(dim=1, keepdim=True)
+    mean = shares @ levels
+    deviation = (shares * (levels - mean[:, None]) ** 2).sum(dim=1).sqrt()
+    return mean.float(), deviation.float()
 
 
 def check_labels(labels: Tensor, config: Experiment, where: str) -> None:

@@ -1,5 +1,6 @@
 """How a CPU process keeps the memory that a training step frees."""
 
+import contextlib
 import ctypes
 import os
 
@@ -21,3 +22,9 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _NEVER))
+
+
+def return_freed_memory() -> None:
+    """Hand what is free now back to the kernel, so that the resident set is what is in use."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from train.engine.allocator import return_freed_memory
+
 MIB = 2**20
 
 
@@ -113,9 +115,12 @@ class PeakMemory:
     def start(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        elif (resident := _status_mib("VmRSS")) is not None:
+            return
+        if self.level is None:
+            return_freed_memory()  # what the loading of the data left free would hide the training's growth
+            self.level = _status_mib("VmRSS")
+        if self.level is not None:
             Path("/proc/self/clear_refs").write_text("5")
-            self.level = resident if self.level is None else self.level
 
     def restart(self) -> None:
         """Forget what was seen so far (the warm-up) but keep the level."""

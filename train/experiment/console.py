@@ -1,5 +1,6 @@
 """What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 terminal = Console()
+QUIET_SECONDS = 30.0
 
 
 class Progress:
@@ -17,6 +19,7 @@ class Progress:
     def __init__(self, title: str, total: int, done: int) -> None:
         self.title, self.total = title, total
         self.rate = ""
+        self.spoke = time.monotonic()
         self.bar: RichProgress | None = None
         if terminal.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -27,15 +30,19 @@ class Progress:
     def update(self, metrics: dict[str, Any]) -> None:
         speed = metrics.get("throughput/samples_per_sec")
         self.rate = f"{speed:,.0f} samples/s" if speed else ""
+        if self.bar is None and time.monotonic() - self.spoke > QUIET_SECONDS:
+            self._say(f"step {metrics['train/step']}/{self.total}  loss {metrics['train/loss']:.4f}")
         if self.bar is not None:
             note = f"loss {metrics['train/loss']:.4f}  {self.rate}"
             self.bar.update(self.task, completed=metrics["train/step"], note=note)
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         shown = "  ".join(f"{name.removeprefix('eval/')} {value:.4f}" for name, value in metrics.items())
-        terminal.print(
-            f"{self.title}  step {step}/{self.total}  {shown}  {self.rate}".rstrip(), highlight=False, soft_wrap=True
-        )
+        self._say(f"step {step}/{self.total}  {shown}")
+
+    def _say(self, text: str) -> None:
+        self.spoke = time.monotonic()
+        terminal.print(f"{self.title}  {text}  {self.rate}".rstrip(), highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         if self.bar is not None:
