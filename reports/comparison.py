@@ -1,5 +1,6 @@
 """From the run folders of one experiment to its comparison: one row a precision, every figure from a record."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ COLUMNS = (
 )
 BASELINE = "fp32"
 # Equal for all runs of one seed: a pair that began from other weights or saw other data is no pair.
-PAIRED = ("initial_weights_sha256", "data_order_sha256", "config_sha256")
+PAIRED = ("initial_weights_sha256", "data_order_sha256", "config_sha256", "device")
 
 
 def compare(folder: Path, precisions: Sequence[str], seeds: Sequence[int], command: str) -> dict[str, Any]:
@@ -77,6 +78,8 @@ def _run(folder: Path, precision: str, seed: int) -> dict[str, Any]:
         status, reason = "failed", f"trained in parts of different length: {lengths}; run it anew with --resume never"
     if status == "finished" and final.get(metric) is None:
         status, reason = "failed", f"no {metric} in its record"
+    if status == "finished" and not math.isfinite(final.get("eval/loss", 0.0)):
+        status, reason = "failed", f"the evaluation loss of its final weights is {final['eval/loss']}"
     return {
         "run": name,
         "experiment": summary.get("experiment"),

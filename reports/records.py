@@ -55,7 +55,7 @@ def to_line(value: dict[str, Any]) -> str:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects in a JSON-lines file, and how many lines were left out because a killed process tore them."""
     rows, torn = [], 0
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             value = json.loads(line)
         except ValueError:

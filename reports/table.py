@@ -59,8 +59,8 @@ def markdown(comparison: Mapping[str, Any]) -> str:
     """The table and its notes, with the hardware above and the command below."""
     lines = [f"**{comparison['experiment']}** on {device(comparison)}", ""]
     titles = header(comparison)
-    lines += [_line(titles), _line([":--", *["--:"] * (len(titles) - 1)])]
-    lines += [_line(cells(row)) for row in comparison["rows"]]
+    lines += [line(titles), line([":--", *["--:"] * (len(titles) - 1)])]
+    lines += [line(cells(row)) for row in comparison["rows"]]
     lines += ["", *(f"- {note}" for note in notes(comparison)), "", f"`{comparison['command']}`", ""]
     return "\n".join(lines)
 
@@ -85,7 +85,7 @@ def device(comparison: Mapping[str, Any]) -> str:
     return f"{name} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none'})"
 
 
-def _line(texts: Sequence[str]) -> str:
+def line(texts: Sequence[str]) -> str:
     # A reason may hold line breaks and bars, which would end the row or the cell.
     return "| " + " | ".join(" ".join(text.split()).replace("|", "\\|") for text in texts) + " |"
 

@@ -3,6 +3,7 @@
 python -m train.compare configs/resnet20_digits.yaml --precisions fp32,bf16,fp16 --seeds 3
 """
 
+import ctypes
 import shlex
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment
 from train.experiment.config import BYSTANDERS, differences
 from train.experiment.mirror import Mirror
+
+_PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +49,7 @@ class Comparison:
         self, path: Path, overrides: Sequence[str], precisions: str, seeds: int, device: str, out: Path, smoke: bool
     ) -> None:
         _, _, self.config = assemble.script_of(path, overrides, smoke)
-        self.precisions = list(dict.fromkeys(precisions.split(",")))
+        self.precisions = list(dict.fromkeys(name.strip() for name in precisions.split(",")))
         self.device = environment.resolve_device(device)
         for precision in self.precisions:
             require_available(precision, self.device)
@@ -64,7 +67,7 @@ class Comparison:
 
     def execute(self, shown: str) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._forward)
         worst = 0
         for seed in self.seeds:
@@ -92,7 +95,7 @@ class Comparison:
             return
         try:
             changed = differences(yaml.safe_load(file.read_text(encoding="utf-8")), self.config.model_dump())
-        except (yaml.YAMLError, AttributeError):
+        except (yaml.YAMLError, AttributeError, TypeError, ValueError):
             raise Refused(f"{file} is not readable as YAML; move the folder away or choose another --out") from None
         wrong = {key: values for key, values in changed.items() if key not in BYSTANDERS}
         if wrong:
@@ -147,16 +150,21 @@ class Comparison:
 
     def _call(self, arguments: Sequence[str]) -> int:
         """Exit status of `python -m arguments`, in its own session so that signals reach it through us, once."""
-        self.child = subprocess.Popen([sys.executable, "-m", *arguments], start_new_session=True)
+        self._stop_if_asked()
+        process = [sys.executable, "-m", *arguments]
+        self.child = subprocess.Popen(process, start_new_session=True, preexec_fn=_end_with_parent)
         status = self.child.wait()
+        self._stop_if_asked()
+        return status
+
+    def _stop_if_asked(self) -> None:
         if self.stopping:
             raise Interrupted("the comparison was stopped")
-        return status
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True
         if self.child is not None and self.child.poll() is None:
-            self.child.send_signal(number)
+            self.child.send_signal(signal.SIGTERM)
 
     def _mirror(self, comparison: dict[str, Any]) -> None:
         """The comparison as one more W&B run: the table and the report."""
@@ -175,6 +183,12 @@ class Comparison:
         mirror.close({row["precision"]: row for row in comparison["rows"]}, 0 if succeeded(comparison) else 1)
         if where := mirror.location():
             print(where, flush=True)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to stop this process when the comparison is killed, so that it does not train on unseen."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wandb_table(columns: Sequence[str], rows: Sequence[list[str]]) -> Any:

@@ -109,6 +109,8 @@ def test_an_option_of_the_other_optimizer_is_refused() -> None:
         ("schedule.milestones=3", "schedule.milestones"),
         ("model=3", "model"),
         ("published=He et al.", "published"),
+        ("pretrained=3", "pretrained"),
+        ("vocab_size=many", "vocab_size"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused(override: str, key: str) -> None:
@@ -137,6 +139,9 @@ def test_a_value_of_the_wrong_type_is_refused(override: str, key: str) -> None:
         "margin=0",
         "workers=-1",
         "num_classes=0",
+        "vocab_size=7",
+        "dropout=1",
+        "data.length=0",
     ],
 )
 def test_a_value_out_of_range_is_refused_with_key_and_value(override: str) -> None:
@@ -278,6 +283,9 @@ def test_the_digest_ignores_what_only_watches_or_judges(override: str) -> None:
         "ema_decay=0.9",
         "channels_last=true",
         "arch=other",
+        "pretrained=true",
+        "dropout=0.1",
+        "data.length=64",
     ],
 )
 def test_the_digest_changes_with_what_the_numbers_depend_on(override: str) -> None:

@@ -107,7 +107,7 @@ def test_wb_08_a_mean_over_several_steps_says_how_many_were_not_finite(tmp_path:
 
 
 def test_each_line_is_on_disk_when_log_returns(tmp_path: Path) -> None:
-    record = Record(tmp_path, 0, SilentMirror())
+    record = Record(tmp_path, [], SilentMirror())
     for step in (1, 2):
         record.log({"train/step": step, "train/loss": 1.0 / step})
         assert (tmp_path / "metrics.jsonl").read_text().count("\n") == step
@@ -115,19 +115,19 @@ def test_each_line_is_on_disk_when_log_returns(tmp_path: Path) -> None:
 
 
 def test_a_value_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
-    record = Record(tmp_path, 0, SilentMirror())
+    record = Record(tmp_path, [], SilentMirror())
     record.log({"train/step": 1, "throughput/samples_per_sec": None})
     record.close({}, 0)
     assert read_lines(tmp_path / "metrics.jsonl") == ([{"train/step": 1}], 0)
 
 
 def test_wb_02_lines_after_the_resumed_step_are_taken_back(tmp_path: Path) -> None:
-    first = Record(tmp_path, 0, SilentMirror())
+    first = Record(tmp_path, [], SilentMirror())
     for step in range(1, 9):
         first.log({"train/step": step, "train/loss": 1.0})
     first.file.close()
     mirror = SilentMirror()
-    second = Record(tmp_path, 5, mirror)
+    second = Record(tmp_path, read_lines(tmp_path / "metrics.jsonl")[0][:5], mirror)
     assert steps_of(tmp_path / "metrics.jsonl") == [1, 2, 3, 4, 5]
     assert [line["train/step"] for line in mirror.lines] == [1, 2, 3, 4, 5]
     for step in range(6, 13):

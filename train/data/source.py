@@ -1,14 +1,17 @@
 """Where a data set comes from: `$DATA_ROOT/<name>`, then the Hugging Face Hub, both through `datasets`."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from train.engine.errors import Refused
 
 
-def load(name: str, hub: str) -> Any:
+def load(name: str, hub: str, configuration: str | None = None, revision: str | None = None) -> Any:
     """The `datasets.DatasetDict` of data set `name`, whose Hub id is `hub`.
+
+    `configuration` and `revision` are the Hub's; a folder under `$DATA_ROOT` holds one data set.
 
     Raises `Refused`, saying both ways to get it, when it is in neither place, and naming the folder when
     the files there are damaged.
@@ -23,7 +26,9 @@ def load(name: str, hub: str) -> Any:
     if not found and not datasets.config.HF_HUB_OFFLINE:
         print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
     try:
-        return datasets.load_dataset(source)
+        if found:
+            return datasets.load_dataset(source)
+        return datasets.load_dataset(hub, configuration, revision=revision)
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
         if found:
@@ -31,11 +36,24 @@ def load(name: str, hub: str) -> Any:
             subject = f"{damaged} is" if damaged else f"the files in {source} are"
             raise Refused(f"{what}{subject} not readable: {_root_cause(error)}") from error
         looked = f"not in {folder}, and " if folder else "DATA_ROOT is not set, and "
+        options = [repr(hub), *([repr(configuration)] if configuration else [])]
+        call = ", ".join([*options, *([f"revision={revision!r}"] if revision else [])])
         raise Refused(
             f"{what}{looked}{hub} could not be loaded ({_root_cause(error)}). Either set DATA_ROOT to a folder "
             f"that holds {name}/ with the Hub's parquet files, or load it once with a network: "
-            f"python -c \"import datasets; datasets.load_dataset('{hub}')\""
+            f'python -c "import datasets; datasets.load_dataset({call})"'
         ) from error
+
+
+def rows(data: Any, name: str, split: str, columns: Iterable[str]) -> Any:
+    """A split of `data`; raises `Refused` unless it has rows and all of `columns`, naming what is there."""
+    if split not in data or len(data[split]) == 0:
+        raise Refused(f"data set {name!r}: its split {split!r} is missing or empty; found: {', '.join(data)}")
+    found = data[split].column_names
+    for column in columns:
+        if column not in found:
+            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(found)}")
+    return data[split]
 
 
 def _damaged_file(folder: Path) -> Path | None:

@@ -157,6 +157,15 @@ def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), deviation.float()
 
 
+def labels_of(split: Any, column: str, name: str) -> Tensor:
+    """The labels (N,) int64 of a Hub split; raises `Refused` for a column of anything but integers."""
+    values = split[column][:]
+    wrong = next((index for index, value in enumerate(values) if type(value) is not int), None)
+    if wrong is not None:
+        raise Refused(f"data set {name!r}: column {column!r} holds {values[wrong]!r} at sample {wrong}, not an integer")
+    return torch.tensor(values, dtype=torch.int64)
+
+
 def check_labels(labels: Tensor, config: Experiment, where: str) -> None:
     """Raise `Refused` unless every label (N,) is a class of the head, naming the first that is not."""
     classes = config.num_classes
@@ -192,9 +201,9 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
     data = source.load(config.data.name, facts.hub)
     splits = []
     for name, limit in (("train", config.data.train_samples), (facts.evaluation, config.data.eval_samples)):
-        split = _split(data, config.data.name, name, facts)
+        split = source.rows(data, config.data.name, name, (facts.image, facts.label))
         split = split.select(range(min(limit or len(split), len(split))))
-        check_labels(torch.tensor(split[facts.label][:]), config, f"{config.data.name} {name} split")
+        check_labels(labels_of(split, facts.label, config.data.name), config, f"{config.data.name} {name} split")
         splits.append(split)
     check_batch_size(config, len(splits[0]))
     columns = (facts.image, facts.label, facts.size)
@@ -205,16 +214,6 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
         StreamedImages(splits[0], *columns, config.batch_size, **shared, seed=seed, augment=augment),
         StreamedImages(splits[1], *columns, config.data.eval_batch_size or config.batch_size, **shared),
     )
-
-
-def _split(data: Any, name: str, split: str, facts: ImageSet) -> Any:
-    if split not in data or len(data[split]) == 0:
-        raise Refused(f"data set {name!r}: its split {split!r} is missing or empty; found: {', '.join(data)}")
-    columns = data[split].column_names
-    for column in (facts.image, facts.label):
-        if column not in columns:
-            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(columns)}")
-    return data[split]
 
 
 def _limited(split: tuple[Tensor, Tensor], limit: int | None) -> tuple[Tensor, Tensor]:
@@ -241,7 +240,8 @@ def _digits(facts: ImageSet) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tenso
 def _decoded(name: str, facts: ImageSet) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     assert facts.hub is not None
     data = source.load(name, facts.hub)
-    train, evaluation = (_split(data, name, split, facts) for split in ("train", facts.evaluation))
+    columns = (facts.image, facts.label)
+    train, evaluation = (source.rows(data, name, split, columns) for split in ("train", facts.evaluation))
     return _decode(train, name, facts), _decode(evaluation, name, facts)
 
 
@@ -262,4 +262,4 @@ def _decode(split: Any, name: str, facts: ImageSet) -> tuple[Tensor, Tensor]:
             raise Refused(
                 f"data set {name!r}: sample {index} of its {split.split} split is damaged: {error}"
             ) from error
-    return torch.from_numpy(images), torch.tensor(split[facts.label][:], dtype=torch.int64)
+    return torch.from_numpy(images), labels_of(split, facts.label, name)

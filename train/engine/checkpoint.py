@@ -50,6 +50,8 @@ def load(path: Path) -> dict[str, Any]:
             f"checkpoint {path} is damaged ({error}); resume from another file with --resume FILE, "
             "or start again with --resume never"
         ) from error
+    if not isinstance(state, dict):
+        raise Refused(f"checkpoint {path} holds {type(state).__name__}, not the state of a run")
     if state.get("format") != FORMAT:
         raise Refused(f"checkpoint {path} has format {state.get('format')!r}; this version reads format {FORMAT}")
     return state

@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from train.engine.optim import build_optimizer, build_schedule, parameter_groups
 from train.engine.precision import Precision, ScalerSettings
 from train.engine.step import Trainer
 from train.experiment.config import Experiment, load
-from train.experiment.tasks import Task, cross_entropy
+from train.experiment.tasks import Task
 
 Build = Callable[[Experiment], nn.Module]
 
@@ -31,10 +32,13 @@ def resolve(task: Task, path: Path, overrides: Sequence[str], smoke: bool = Fals
     if smoke:
         # Large enough to pass through warm-up, an evaluation and a checkpoint, small enough for any machine.
         batch_size = min(config.batch_size, 8)
-        data = config.data.model_copy(update={"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8})
+        limits = {"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8}
+        length = config.data.length and min(config.data.length, 64)
+        data = config.data.model_copy(update={**limits, "length": length})
         schedule = config.schedule.model_copy(update={"warmup": 0, "milestones": []})
         changes |= {"epochs": None, "max_steps": 4, "batch_size": batch_size, "workers": 0, "log_every": 1}
         changes |= {"eval_every": None, "checkpoint_every": 2, "data": data, "schedule": schedule}
+        changes["pretrained"] = False  # a smoke run needs no download
     return config.model_copy(update=changes)
 
 
@@ -59,7 +63,7 @@ def build_model(build: Build, config: Experiment, seed: int, device: torch.devic
     seed_everything(seed)
     try:
         model = build(config)
-    except ValueError as error:
+    except (ValueError, RuntimeError, MemoryError) as error:  # torch: not enough memory for the weights
         raise Refused(f"{config.name}: {error}") from error
     layout = torch.channels_last if config.channels_last else torch.preserve_format
     return model.to(device=device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
@@ -87,7 +91,7 @@ def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batch
     return Trainer(
         model,
         task.forward,
-        cross_entropy(config),
+        task.loss(config),
         task.weight,
         [build_optimizer(groups=groups, device=precision.device, **settings)],
         schedule,
@@ -117,6 +121,14 @@ def digest_of(model: nn.Module) -> str:
         digest.update(f"{name} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def script_name(build: Build) -> str | None:
+    """The name of the training script that runs as the program and defines `build`; None for any other `build`."""
+    specification = getattr(sys.modules.get(build.__module__), "__spec__", None)
+    if build.__module__ != "__main__" or specification is None:
+        return None
+    return str(specification.name).rpartition(".")[2]
 
 
 def script_of(path: Path, overrides: Sequence[str], smoke: bool = False) -> tuple[Build, Task, Experiment]:

@@ -23,6 +23,14 @@ class Parser(argparse.ArgumentParser):
             nearest = difflib.get_close_matches(rest[0].partition("=")[0], options, n=1, cutoff=0.5)
             hint = f" did you mean {nearest[0]}?" if nearest else ""
             self.error(f"unknown option {rest[0]}:{hint} allowed: {', '.join(o for o in options if o[:2] == '--')}")
+        if "=" in str(getattr(parsed, "config", "")):
+            # The file may stand behind the first changes.
+            values = [str(parsed.config), *parsed.overrides]
+            files = [value for value in values if "=" not in value]
+            if files:
+                parsed.config = Path(files[0])
+                values.remove(files[0])
+                parsed.overrides = values
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -68,7 +76,7 @@ def finish(action: Callable[[], int]) -> int:
         return _say("diverged", error, "diverged")
     except Interrupted as error:
         return _say("interrupted", f"{error}; the same command goes on from there", "interrupted")
-    except EngineFault as error:
+    except (EngineFault, OSError) as error:
         return _say("error", error, "failed")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from train.engine.errors import Refused, unknown
 
@@ -24,9 +24,15 @@ def _boolean(value: Any) -> Any:
     return words.get(str(value).lower(), value)
 
 
+def _not_reserved(name: str) -> str:
+    if name in (".", "..", "smoke", "replaced"):
+        raise ValueError(f"name: {name!r} is taken; it names the folder of the results")
+    return name
+
+
 Bool = Annotated[bool, BeforeValidator(_boolean)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class Section(BaseModel):
@@ -36,7 +42,10 @@ class Section(BaseModel):
 
 
 class Data(Section):
+    """`length` is the most tokens that a sequence of text may have; longer ones are cut. Images have none."""
+
     name: str
+    length: Count | None = None
     augment: Literal["none", "crop", "crop_flip", "random_resized_crop"] = "none"
     train_samples: Count | None = None
     eval_samples: Count | None = None
@@ -52,11 +61,17 @@ class Sgd(Section):
     decay_norm_and_bias: Bool = True
     fused: Bool | None = None
 
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> "Sgd":
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("optimizer.nesterov: needs a momentum above 0")
+        return self
+
 
 class AdamW(Section):
     name: Literal["adamw"]
     lr: float = Field(gt=0)
-    betas: list[Fraction] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     decay_norm_and_bias: Bool = False
@@ -76,7 +91,7 @@ class Schedule(Section):
 class Scaler(Section):
     """Loss scaling in fp16; see `train.engine.precision.ScalerSettings`."""
 
-    init_scale: float = Field(default=2.0**16, gt=0)
+    init_scale: float = Field(default=2.0**16, gt=0, le=2.0**127)
     growth_factor: float = Field(default=2.0, gt=1)
     backoff_factor: float = Field(default=0.5, gt=0, lt=1)
     growth_interval: Count = 2000
@@ -85,12 +100,19 @@ class Scaler(Section):
 
 
 class Experiment(Section):
-    """All keys of an experiment's YAML. `name` is the file's stem, `num_classes` the data set's, unless given."""
+    """All keys of an experiment's YAML. `name` is the file's stem, `num_classes` the data set's, unless given.
 
-    name: str
+    `pretrained` is a folder of weights, or true for those published under the architecture's name.
+    `vocab_size` is that of the data set or of the architecture, `dropout` the architecture's, unless given.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]+$"), AfterValidator(_not_reserved)]
     model: str
     arch: str
+    pretrained: bool | str = False
     num_classes: Count | None = None
+    vocab_size: int | None = Field(default=None, ge=8)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     data: Data
     epochs: Count | None = None
     max_steps: Count | None = None
@@ -194,7 +216,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise unknown("configuration file", path, known) if known else Refused(f"{path}: no such file")
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
-    except (yaml.YAMLError, ValueError, AttributeError) as error:  # not UTF-8, or no such date
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:  # not UTF-8, or no such date
         raise Refused(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise Refused(f"{path}: expected keys and values, found {type(values).__name__}")
@@ -213,15 +235,15 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = inner
     try:
         values[last] = yaml.load(text, _StrictLoader)
-    except (yaml.YAMLError, ValueError, AttributeError):
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError):
         raise Refused(f"override {override!r}: {text!r} is not a YAML value") from None
 
 
 def _explain(error: Mapping[str, Any]) -> str:
-    # Where a section has several forms, pydantic puts the form's name into the location.
+    # Where a section or a value has several forms, pydantic puts the form's name into the location.
     location = [str(part) for part in error["loc"]]
     section = _section(location[:-1])
-    key = ".".join(part for part in location if part not in ("sgd", "adamw"))
+    key = ".".join(part for part in location if part not in ("sgd", "adamw", "bool", "str"))
     if error["type"] == "extra_forbidden":
         return f"{key}: {unknown('key', location[-1], section)}"
     if error["type"] == "missing":

@@ -9,21 +9,26 @@ from typing import IO, Any
 
 import yaml
 
-from reports.records import read_json, write_json
+from reports.records import read_json, read_lines, write_json
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences
 
 LAST = "checkpoints/last.pt"
 BEST = "checkpoints/best.pt"
+PARTS = frozenset({"identity", "trainer", "progress", "meter", "lines"})
 
 
 @dataclass
 class RunFolder:
-    """`state` is the checkpoint to go on from, None for a fresh start; `changed` what the configuration changes."""
+    """`state` is the checkpoint to go on from, None for a fresh start, and `history` the metrics up to it.
+
+    `changed` is what the configuration changes.
+    """
 
     path: Path
     state: dict[str, Any] | None
+    history: list[dict[str, Any]]
     changed: dict[str, tuple[Any, Any]]
     run_id: str
     attempts: list[dict[str, Any]]
@@ -33,12 +38,12 @@ class RunFolder:
     def begin(self, config: Experiment, environment: dict[str, Any], attempt: dict[str, Any]) -> None:
         """Write config.yaml and environment.json, before the first step, with one entry for each attempt."""
         self.attempts.append({"started": datetime.now(UTC).isoformat(timespec="seconds"), **attempt})
-        # A longer run that is killed must not pass for the finished shorter one.
-        (self.path / "summary.json").unlink(missing_ok=True)
         partial = self.path / "config.yaml.partial"
         partial.write_text(config.to_yaml(), encoding="utf-8")
         partial.replace(self.path / "config.yaml")
         write_json(self.path / "environment.json", {"run_id": self.run_id, "attempts": self.attempts, **environment})
+        # A longer run that is killed must not pass for the finished shorter one.
+        (self.path / "summary.json").unlink(missing_ok=True)
 
 
 def open_folder(path: Path, config: Experiment, precision: str, seed: int, resume: str) -> RunFolder:
@@ -58,22 +63,36 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
     if previous is not None:
         _same_run(previous, identity, path)
     source = path / LAST if resume in ("auto", "never") else Path(resume)
-    state = None
+    state, history = None, []
     if resume not in ("auto", "never") or source.exists():
         state = checkpoint.load(source)
+        if missing := PARTS - state.keys():
+            raise Refused(f"checkpoint {source} is not one of a run: it has no {', '.join(sorted(missing))}")
         _same_run(state["identity"], identity, source)
+        history = _history(source, state["lines"])
     changed = differences((state["identity"] if state else previous or identity)["config"], identity["config"])
     environment = read_json(path / "environment.json") or {}
     summary = read_json(path / "summary.json") or {}
     return RunFolder(
         path=path,
         state=state,
+        history=history,
         changed=changed,
         run_id=environment.get("run_id") or uuid.uuid4().hex[:8],
         attempts=environment.get("attempts", []),
         finished=summary.get("status") == "finished" and not changed.keys() & HORIZON,
         lock=lock,
     )
+
+
+def _history(source: Path, lines: int) -> list[dict[str, Any]]:
+    """The metrics of the run that wrote the checkpoint `source`, up to it."""
+    file = source.parent.parent / "metrics.jsonl"
+    rows, _ = read_lines(file)
+    if len(rows) < lines:
+        remedy = "start again with --resume never"
+        raise Refused(f"{file} has {len(rows)} of the {lines} lines that belong to {source}; {remedy}")
+    return rows[:lines]
 
 
 def _make_and_lock(path: Path) -> IO[str]:

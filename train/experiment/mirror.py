@@ -3,6 +3,7 @@
 import contextlib
 import netrc
 import os
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 PROJECT = "amp-zoo"
+PUBLIC_ADDRESS = "https://api.wandb.ai"
+INIT_SECONDS = 30.0
 FINISH_SECONDS = 60.0
 
 
@@ -19,9 +22,13 @@ def mode() -> str:
         return chosen
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return "online"
-    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
-    with contextlib.suppress(OSError, netrc.NetrcParseError):
-        if netrc.netrc(os.environ.get("NETRC")).authenticators(host):
+    with contextlib.suppress(Exception):  # no such file, no such host, no wandb
+        import wandb
+
+        known = netrc.netrc(os.environ.get("NETRC"))
+        addresses = [wandb.Settings().base_url] + ([] if os.environ.get("WANDB_BASE_URL") else [PUBLIC_ADDRESS])
+        hosts = {urlparse(address).hostname or "" for address in addresses}
+        if any(known.authenticators(host) for host in hosts):
             return "online"
     return "offline"
 
@@ -34,28 +41,23 @@ class Mirror:
     sent twice (a resumed run repeats them bit for bit).
     """
 
-    def __init__(self, folder: Path, run_id: str, finish_seconds: float = FINISH_SECONDS, **arguments: Any) -> None:
-        self.folder, self.run_id, self.finish_seconds, self.arguments = folder, run_id, finish_seconds, arguments
+    def __init__(
+        self,
+        folder: Path,
+        run_id: str,
+        init_seconds: float = INIT_SECONDS,
+        finish_seconds: float = FINISH_SECONDS,
+        **arguments: Any,
+    ) -> None:
+        self.folder, self.run_id, self.arguments = folder, run_id, arguments
+        self.init_seconds, self.finish_seconds = init_seconds, finish_seconds
         self.run: Any = None
         self.failures = 0
         self.sent = self.count = 0
 
     def open(self, history: Sequence[dict[str, Any]] = (), sent: int = 0) -> None:
         """Start the W&B run and bring it up to date with `history`."""
-        with self._guarded("init"):
-            import wandb
-
-            self.run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", PROJECT),
-                dir=self.folder,
-                id=self.run_id,
-                resume="allow" if mode() == "online" else None,
-                mode=mode(),  # type: ignore[arg-type]
-                settings=wandb.Settings(silent=True, console="off"),
-                **self.arguments,
-            )
-            self.run.define_metric("train/step")
-            self.run.define_metric("*", step_metric="train/step")
+        self._bounded("start", self._start, self.init_seconds)
         if mode() == "online":
             self.sent, self.count = sent, len(history)
         else:
@@ -80,14 +82,8 @@ class Mirror:
             return
         self.call("summary", lambda run: run.summary.update(summary))
 
-        def finish() -> None:
-            self.call("finish", lambda run: run.finish(exit_code=exit_status))
-
-        thread = threading.Thread(target=finish, daemon=True)
-        thread.start()
-        thread.join(self.finish_seconds)
-        if thread.is_alive():
-            print(f"warning: Weights & Biases did not finish within {self.finish_seconds:g} s", flush=True)
+        run = self.run
+        self._bounded("finish", lambda: run.finish(exit_code=exit_status), self.finish_seconds)
         if self.failures:
             print(
                 f"warning: {self.failures} calls to Weights & Biases failed; {self.folder} has everything", flush=True
@@ -100,13 +96,44 @@ class Mirror:
         if mode() == "online":
             return f"W&B: {self.run.url}"
         folder = Path(self.run.dir).parent
-        return f"W&B offline: `wandb sync {folder}` uploads it"
+        return f"W&B offline: `wandb sync {shlex.quote(str(folder))}` uploads it"
+
+    def _start(self) -> None:
+        import wandb
+
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            dir=self.folder,
+            id=self.run_id,
+            resume="allow" if mode() == "online" else None,
+            mode=mode(),  # type: ignore[arg-type]
+            settings=wandb.Settings(silent=True, console="off", init_timeout=self.init_seconds),
+            **self.arguments,
+        )
+        run.define_metric("train/step")
+        run.define_metric("*", step_metric="train/step")
+        self.run = run
+
+    def _bounded(self, what: str, action: Callable[[], object], seconds: float) -> None:
+        """Run `action` aside, and go on without it when it takes longer than `seconds`."""
+
+        def guarded() -> None:
+            with self._guarded(what):
+                action()
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if thread.is_alive():
+            print(f"warning: Weights & Biases did not {what} within {seconds:g} s", flush=True)
 
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever a logger raises, training goes on
+        except BaseException as error:  # whatever a logger raises, SystemExit included, training goes on
+            if isinstance(error, KeyboardInterrupt):
+                raise
             self.failures += 1
             if self.failures == 1:
                 print(f"warning: Weights & Biases {what} failed ({type(error).__name__}: {error})", flush=True)

@@ -14,17 +14,17 @@ from train.experiment.mirror import Mirror
 class Record:
     """metrics.jsonl and summary.json of one run folder, and their mirror.
 
-    `kept` is how many lines there were at the checkpoint that the run goes on from, 0 for a new one: later
-    ones are taken back, because the resumed run writes them again.
+    `history` are the lines up to the checkpoint that the run goes on from, none for a new one: later ones are
+    taken back, because the resumed run writes them again.
     """
 
-    def __init__(self, folder: Path, kept: int, mirror: Mirror) -> None:
+    def __init__(self, folder: Path, history: list[dict[str, Any]], mirror: Mirror) -> None:
         self.folder, self.mirror = folder, mirror
         path = folder / "metrics.jsonl"
         rows, torn = read_lines(path)
         if torn:
             print(f"warning: {path} had {torn} torn lines; they are left out", flush=True)
-        self.rows = rows[:kept]
+        self.rows = list(history)
         partial = path.with_name(path.name + ".partial")
         partial.write_text("".join(map(to_line, self.rows)), encoding="utf-8")
         partial.replace(path)

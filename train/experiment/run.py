@@ -1,5 +1,6 @@
 """One run: an experiment in one precision with one seed, from the command line to its record."""
 
+import math
 import shlex
 import shutil
 import sys
@@ -58,6 +59,8 @@ class Run:
         """Everything up to the first write; raises `Refused`."""
         self.smoke = smoke
         self.config = assemble.resolve(self.task, self.path, self.overrides, smoke)
+        if (script := assemble.script_name(self.build)) not in (None, self.config.model):
+            raise Refused(f"{self.path} is for model {self.config.model!r}, but this is the script of {script!r}")
         self.device = environment.resolve_device(device)
         require_available(self.precision_name, self.device)
         assemble.set_up_process(self.config, self.device)
@@ -85,6 +88,8 @@ class Run:
         if self.smoke:
             shutil.rmtree(path, ignore_errors=True)  # figures of a smoke run are not worth keeping
         self.folder = open_folder(path, self.config, self.precision_name, self.seed, resume)
+        if self.folder.finished and resume not in ("auto", "never"):
+            raise Refused(f"{path} is finished already; to go on from {resume}, choose another --out")
         if self.folder.finished:
             print(f"{self.folder.path}: finished already", flush=True)
             return command.STATUS["finished"]
@@ -140,7 +145,7 @@ class Run:
         attempt = {
             "command": shlex.join(["python", "-m", f"train.{self.config.model}", *sys.argv[1:]]),
             "from_step": self.trainer.step_count,
-            "changed": {key: list(values) for key, values in self.folder.changed.items()},
+            "changed": {key: list(values) for key, values in self.folder.changed.items()} if self.folder.state else {},
         }
         self.folder.begin(self.config, facts, attempt)
         mirror = Mirror(
@@ -152,8 +157,7 @@ class Run:
             tags=[self.config.model, self.config.arch, self.config.data.name, self.precision_name],
             config={**self.config.model_dump(), "precision": self.precision_name, "seed": self.seed},
         )
-        kept = self.folder.state["lines"] if self.folder.state is not None else 0
-        self.record = Record(self.folder.path, kept, mirror)
+        self.record = Record(self.folder.path, self.folder.history, mirror)
         self.bar = console.Progress(f"{self.config.name} {name}", self.plan.steps, self.trainer.step_count)
 
     def _fit(self) -> None:
@@ -168,15 +172,16 @@ class Run:
             on_checkpoint=lambda: self._save(LAST),
             stop_requested=lambda: self.signals.requested,
         )
+        loss = self.record.last().get("eval/loss", math.nan)
+        if not math.isfinite(loss):
+            raise Diverged(f"step {self.trainer.step_count}: the evaluation loss of the final weights is {loss}")
         if self.precision_name != "fp32":
             full = Precision("fp32", self.device)
             metrics = self._score(full)
             self.record.log({"train/step": self.trainer.step_count} | {f"{key}_fp32": v for key, v in metrics.items()})
             self.precision.activate()
         self.final_weights = digest_of(self.trainer.evaluated_model)
-        step, applied = self.trainer.step_count, self.trainer.applied_step
-        self.record.log({"train/step": step, **self._compute_throughput()})
-        self.trainer.step_count, self.trainer.applied_step = step, applied
+        self.record.log({"train/step": self.trainer.step_count, **self._compute_throughput()})
 
     def _log(self, metrics: dict[str, Any]) -> None:
         self.record.log({**metrics, "memory/saved_for_backward_mib": self.probe.saved_mib})
@@ -223,8 +228,10 @@ class Run:
         )
 
     def _compute_throughput(self) -> dict[str, float]:
-        """Samples per second of steps on one batch that is on the device already. Moves the weights: do it last."""
+        """Samples per second of steps at rate 0 on one batch that is on the device already: the last thing to do."""
         self.model.train()
+        step, applied, schedule = self.trainer.step_count, self.trainer.applied_step, self.trainer.schedule
+        self.trainer.schedule = lambda step: 0.0
         samples = len(self.first_batch["labels"])
         steps = 0
         self.trainer.step([self.first_batch])
@@ -234,7 +241,9 @@ class Run:
             self.trainer.step([self.first_batch])
             steps += 1
         synchronize(self.device)
-        return {"throughput/compute_samples_per_sec": samples * steps / (time.perf_counter() - started)}
+        seconds = time.perf_counter() - started
+        self.trainer.step_count, self.trainer.applied_step, self.trainer.schedule = step, applied, schedule
+        return {"throughput/compute_samples_per_sec": samples * steps / seconds}
 
     def _precision_facts(self) -> dict[str, Any]:
         return {
@@ -263,6 +272,7 @@ class Run:
             "skipped_steps": steps - applied if self.precision.arithmetic.scaled else 0,
             "nonfinite_loss_steps": self.record.nonfinite_loss_steps,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "pretrained": getattr(self.model, "pretrained", None),
             "train_samples": self.train.samples,
             "eval_samples": self.evaluation.samples,
             "warmup_steps": self.meter.warmup_steps,

@@ -1,0 +1,130 @@
+"""Tasks: loss, counts and metrics against plain implementations in float64."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from train.data.sequences import IGNORED
+from train.engine.errors import EngineFault
+from train.engine.optim import build_optimizer, build_schedule, parameter_groups
+from train.engine.precision import Precision
+from train.engine.step import Trainer
+from train.experiment import tasks
+from train.experiment.config import load
+
+from .harness import TINY
+
+CPU = torch.device("cpu")
+LOSS = tasks.cross_entropy(load(TINY))
+
+
+def example(batch: int = 4, length: int = 6, classes: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits (B, T, V) and labels (B, T) of which row n counts the first n + 1."""
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.randn(batch, length, classes, generator=draw) * 3
+    labels = torch.randint(0, classes, (batch, length), generator=draw)
+    labels[torch.arange(length) > torch.arange(batch)[:, None]] = IGNORED
+    return logits, labels
+
+
+def exact_losses(logits: Tensor, labels: Tensor) -> list[float]:
+    """-log softmax of each label that counts, in float64, one at a time."""
+    return [
+        (row.double().exp().sum().log() - row.double()[label]).item()
+        for row, label in zip(logits.flatten(0, -2), labels.flatten().tolist(), strict=True)
+        if label != IGNORED
+    ]
+
+
+def test_the_loss_is_the_mean_over_the_labels_that_count() -> None:
+    logits, labels = example()
+    losses = exact_losses(logits, labels)
+    assert len(losses) == 10
+    assert LOSS(logits, labels).item() == pytest.approx(sum(losses) / 10, rel=1e-6)
+    assert torch.equal(LOSS(logits[:, 0], labels[:, 0]), F.cross_entropy(logits[:, 0], labels[:, 0]))
+
+
+def test_language_metrics_are_exact_means_over_tokens_whatever_the_batches() -> None:
+    logits, labels = example()
+    totals: dict[str, Tensor] = {}
+    for part in (slice(0, 1), slice(1, 4)):
+        for name, value in tasks.language_modelling.score(logits[part], labels[part]).items():
+            totals[name] = totals.get(name, torch.tensor(0)) + value
+    metrics = tasks.language_modelling.summarise(totals)
+    mean = math.fsum(exact_losses(logits, labels)) / 10
+    assert metrics == {"eval/loss": pytest.approx(mean), "eval/perplexity": pytest.approx(math.exp(mean))}
+
+
+def test_a_sequence_is_right_when_all_of_its_labels_are() -> None:
+    labels = example()[1]
+    right = F.one_hot(labels.clamp(min=0), 9).float()
+    wrong = right.clone()
+    wrong[3, 0] = right[3, 0].roll(1)  # one wrong label in one of four sequences
+    wrong[0, 5] = torch.arange(9)  # and one that does not count
+    assert tasks.sequence_to_sequence.summarise(tasks.score_labels(right, labels))["eval/accuracy"] == 1.0
+    assert tasks.sequence_to_sequence.summarise(tasks.score_labels(wrong, labels))["eval/accuracy"] == 0.75
+
+
+@pytest.mark.parametrize("task", [tasks.sequence_classification, tasks.image_classification])
+def test_num_20_counts_of_classes_are_whole_numbers(task: tasks.Task) -> None:
+    logits = torch.eye(10)[torch.arange(1000) % 10] * 300
+    totals = task.score(logits, torch.arange(1000) % 10)
+    assert {totals[name].dtype for name in ("labels", "correct", "whole", "samples")} == {torch.int64}
+    assert task.summarise(totals) == {"eval/loss": pytest.approx(0.0), "eval/accuracy": 1.0}
+    high = task.score(logits, (torch.arange(1000) + 1) % 10)
+    assert task.summarise(high) == {"eval/loss": pytest.approx(300.0), "eval/accuracy": 0.0}
+
+
+def test_a_perplexity_beyond_float64_is_infinite() -> None:
+    totals = {"loss": torch.tensor(2000.0, dtype=torch.float64), "labels": torch.tensor(2)}
+    assert tasks.summarise_language(totals) == {"eval/loss": 1000.0, "eval/perplexity": math.inf}
+
+
+class Reader(nn.Module):
+    """Tokens (B, T) to logits (B, T, 9) as an object with `logits`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(9, 8)
+        self.head = nn.Linear(8, 9)
+
+    def forward(self, input_ids: Tensor) -> Any:
+        return SimpleNamespace(logits=self.head(self.embedding(input_ids)))
+
+
+def stepped(windows: list[list[dict[str, Tensor]]]) -> list[Tensor]:
+    model, task = Reader(), tasks.language_modelling
+    groups = parameter_groups(model, 0.0, True)
+    optimizer = build_optimizer("sgd", groups, 0.5, None, CPU)
+    schedule = build_schedule("constant", len(windows))
+    trainer = Trainer(model, task.forward, LOSS, task.weight, [optimizer], schedule, Precision("fp32", CPU))
+    for window in windows:
+        trainer.step(window)
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def test_accumulated_batches_with_unequal_counts_equal_the_large_one() -> None:
+    _, labels = example()
+    whole = {"input_ids": labels.clamp(min=0).flip(1), "labels": labels}
+    parts = [{name: tensor[rows] for name, tensor in whole.items()} for rows in (slice(0, 1), slice(1, 4))]
+    assert [tasks.count_labels(part).item() for part in parts] == [1, 9]
+    for one, other in zip(stepped([[whole]]), stepped([parts]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_arc_01_a_model_may_return_a_tensor_or_an_object_with_logits_and_nothing_else() -> None:
+    batch = {"input_ids": torch.tensor([[1, 2]]), "labels": torch.tensor([[2, 3]])}
+    logits, labels = tasks.read_text(Reader(), batch)
+    assert logits.shape == (1, 2, 9)
+    assert labels is batch["labels"]
+    bare: Any = lambda input_ids: logits  # noqa: E731
+    assert tasks.read_text(bare, batch)[0] is logits
+    several: Any = lambda input_ids: (logits, logits)  # noqa: E731
+    with pytest.raises(EngineFault, match=r"the model returned tuple; `forward` needs a tensor or one with \.logits"):
+        tasks.read_text(several, batch)

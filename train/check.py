@@ -1,0 +1,64 @@
+"""Preflight of an experiment: one forward and backward pass in every precision that the device has.
+
+    python -m train.check CONFIG [--device ...] [--download] [key.sub=value ...]
+
+Says which module, operation and precision fail, a head that does not fit, parameters in half or without a
+gradient, and modules that autocast leaves in FP32. `--download` only fetches the data (on a machine with a
+network, for one without) and says what is there.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from train.engine.precision import PRECISIONS, why_unavailable
+from train.experiment import assemble, command, console, environment, preflight
+from train.experiment.preflight import Finding
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns 0 when every precision is ready, 1 when one has a fault."""
+    options = command.parser("train.check", "Check that an experiment can be trained, in every precision.")
+    options.add_argument("--download", action="store_true", help="only fetch the data, and say what is there")
+    given = options.parse(arguments)
+
+    def check() -> int:
+        build, task, config = assemble.script_of(given.config, given.overrides, given.smoke)
+        device = environment.resolve_device(given.device)
+        assemble.set_up_process(config, device)
+        train, evaluation = task.load(config, 0, device, given.smoke)
+        print(f"{config.data.name}: {train.samples} samples to train on, {evaluation.samples} to evaluate", flush=True)
+        if given.download:
+            return 0
+        batch = next(train.epoch(0))
+        findings = []
+        for name in PRECISIONS:
+            if reason := why_unavailable(name, device):
+                print(f"{name}: not here: {reason}")
+                continue
+            model = assemble.build_model(build, config, 0, device)
+            precision = assemble.build_precision(name, config, device)
+            findings.append(
+                preflight.examine(
+                    assemble.build_trainer(model, task, config, train, precision), batch, config.num_classes
+                )
+            )
+        _show(config.name, findings)
+        return command.STATUS["failed"] if any(finding.faults for finding in findings) else 0
+
+    return command.finish(check)
+
+
+def _show(name: str, findings: Sequence[Finding]) -> None:
+    rows = []
+    for finding in findings:
+        saved = "n/a" if finding.saved_mib is None else f"{finding.saved_mib:.1f} MiB"
+        dtypes = ", ".join(f"{dtype} {count}" for dtype, count in finding.module_outputs.items()) or "n/a"
+        rows.append([finding.precision, "fault" if finding.faults else "ready", dtypes, saved])
+    console.print_table(name, ["precision", "state", "linear and convolution outputs", "saved for backward"], rows)
+    for finding in findings:
+        for text in [*finding.faults, *finding.remarks]:
+            print(f"{finding.precision}: {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""How text becomes tokens: by character, by a pretrained model's tokenizer, or by one trained on the training split."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from train.engine.errors import Refused
+
+PADDING, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
+CHUNK = 10_000
+
+
+class Characters:
+    """One token a character of `alphabet`, numbered in its order."""
+
+    def __init__(self, alphabet: str) -> None:
+        self.size = len(alphabet)
+        self.numbers = {character: number for number, character in enumerate(alphabet)}
+
+    def stream(self, texts: Sequence[str]) -> Tensor:
+        """All texts, one after the other, as tokens (total,) int32; raises `Refused` naming a foreign character."""
+        try:
+            return torch.tensor([self.numbers[character] for text in texts for character in text], dtype=torch.int32)
+        except KeyError as error:
+            raise Refused(f"vocab_size: character {error.args[0]!r} is not one of the {self.size} known") from None
+
+
+class Vocabulary(Protocol):
+    """Subwords. `size` tokens at most, `padding` the one that fills up a batch."""
+
+    size: int
+    padding: int
+
+    def stream(self, texts: Sequence[str]) -> Tensor:
+        """All texts, one after the other and with no special tokens, as tokens (total,) int32."""
+        ...
+
+    def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
+        """Each text, or each pair, with its special tokens and cut to `length`, as {"input_ids": ...}.
+
+        A pretrained model that tells the two sentences of a pair apart has "token_type_ids" too.
+        """
+        ...
+
+
+class Pretrained:
+    """The tokenizer of `source`, a folder or a name on the Hub; raises `Refused` when it has none."""
+
+    def __init__(self, source: str) -> None:
+        from transformers import AutoTokenizer
+
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(source)
+        except (OSError, ValueError) as error:
+            raise Refused(f"pretrained: no tokenizer in {source}: {' '.join(str(error).split())[:200]}") from None
+        self.size = len(self.tokenizer)
+        # GPT-2 has no token for filling up; what stands there is masked.
+        self.padding = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
+
+    def stream(self, texts: Sequence[str]) -> Tensor:
+        def encode(part: Sequence[str]) -> list[list[int]]:
+            ids: list[list[int]] = self.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
+            return ids
+
+        return _joined(encode(part) for part in _chunks(texts))
+
+    def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
+        pair = None if seconds is None else list(seconds)
+        encoded = self.tokenizer(list(texts), pair, truncation=True, max_length=length, return_attention_mask=False)
+        if pair is None:
+            encoded.pop("token_type_ids", None)  # all zero, which is what the model takes without them
+        return dict(encoded)
+
+
+class Trained:
+    """A tokenizer trained on a data set's own training texts, kept in a cache folder.
+
+    `kind` "words" is BERT's lower-case WordPiece with [CLS] and [SEP] (Devlin et al. 2019), "bytes" is GPT-2's
+    byte-level byte-pair encoding (Radford et al. 2019).
+    """
+
+    def __init__(self, texts: Sequence[str], kind: str, size: int) -> None:
+        import tokenizers
+
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        file = cache_folder() / f"{_key(texts, kind, size)}.json"
+        if not file.exists():
+            print(f"training a tokenizer of {size} tokens on {len(texts)} texts", flush=True)
+            write_atomically(file, _train(texts, kind, size).to_str())
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        self.size, self.padding = self.tokenizer.get_vocab_size(), 0
+
+    def stream(self, texts: Sequence[str]) -> Tensor:
+        encode = self.tokenizer.encode_batch
+        return _joined([e.ids for e in encode(list(part), add_special_tokens=False)] for part in _chunks(texts))
+
+    def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
+        self.tokenizer.enable_truncation(length)
+        inputs: Any = list(texts) if seconds is None else list(zip(texts, seconds, strict=True))
+        return {"input_ids": [encoding.ids for encoding in self.tokenizer.encode_batch(inputs)]}
+
+
+def cache_folder() -> Path:
+    """Where trained tokenizers are kept: `$XDG_CACHE_HOME/amp-zoo/tokenizers`, by default under `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amp-zoo" / "tokenizers"
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Write under a temporary name and rename: an interrupted run leaves nothing that looks finished."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, suffix=".part", delete=False) as part:
+        try:
+            part.write(text)
+            part.flush()
+            os.fsync(part.fileno())
+            os.replace(part.name, file)
+        except BaseException:
+            os.unlink(part.name)
+            raise
+
+
+def _key(texts: Sequence[str], kind: str, size: int) -> str:
+    import tokenizers
+
+    digest = hashlib.sha256(f"{tokenizers.__version__} {kind} {size}".encode())
+    for text in texts:
+        digest.update(b"\0" + text.encode())
+    return f"{kind}-{size}-{digest.hexdigest()[:16]}"
+
+
+def _train(texts: Sequence[str], kind: str, size: int) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    trainer: Any
+    if kind == "bytes":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    else:
+        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        special = [PADDING, UNKNOWN, START, END]
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    if kind == "words":
+        ends = [(token, tokenizer.token_to_id(token)) for token in (START, END)]
+        single, pair = f"{START} $A {END}", f"{START} $A {END} $B {END}"
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
+    return tokenizer
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), CHUNK):
+        yield texts[start : start + CHUNK]
+
+
+def _joined(chunks: Iterator[list[list[int]]]) -> Tensor:
+    """The tokens (total,) int32 of many texts; chunk by chunk, because Python's integers take eight times the room."""
+    parts = [torch.tensor([token for ids in chunk for token in ids], dtype=torch.int32) for chunk in chunks]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int32)

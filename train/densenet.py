@@ -1,0 +1,26 @@
+"""DenseNet (Huang et al. 2017, *Densely Connected Convolutional Networks*).
+
+https://arxiv.org/abs/1608.06993
+
+    python -m train.densenet configs/densenet_small_image_digits.yaml --precision bf16 --seed 0
+"""
+
+import sys
+
+from torch import nn
+
+from models import vision
+from train.data.vision import image_set
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import image_classification as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """The network with fresh weights; raises ValueError for an unknown `arch` or a size that it cannot take."""
+    facts = image_set(config.data.name)
+    return vision.build("densenet", config.arch, config.num_classes or facts.classes, facts.channels, facts.size)
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))

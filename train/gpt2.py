@@ -1,0 +1,32 @@
+"""GPT-2 for language modelling: nanoGPT's character models, GPT-2 124M, or a pretrained folder.
+
+    python -m train.gpt2 configs/gpt2_pydoc.yaml --precision bf16 --seed 0
+    DATA_ROOT=FOLDER python -m train.gpt2 configs/gpt2_shakespeare_cpu.yaml --precision bf16
+
+What to expect is in the table of README.md, which is generated from the committed records.
+"""
+
+import sys
+
+from torch import nn
+
+from models import text
+from train.data.text import language
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import language_modelling as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """The decoder; raises ValueError for weights or sizes that do not fit."""
+    return text.language_model(
+        config.arch,
+        vocab_size=config.vocab_size or language(config.data.name).vocabulary,
+        length=config.data.length,
+        dropout=config.dropout,
+        pretrained=config.pretrained,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))

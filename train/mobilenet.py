@@ -1,0 +1,26 @@
+"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381) and MobileNetV3 (Howard et al. 2019).
+
+https://arxiv.org/abs/1905.02244
+
+    python -m train.mobilenet configs/mobilenet_v3_small_image_digits.yaml --precision bf16 --seed 0
+"""
+
+import sys
+
+from torch import nn
+
+from models import vision
+from train.data.vision import image_set
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import image_classification as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """The network with fresh weights; raises ValueError for an unknown `arch` or a size that it cannot take."""
+    facts = image_set(config.data.name)
+    return vision.build("mobilenet", config.arch, config.num_classes or facts.classes, facts.channels, facts.size)
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))

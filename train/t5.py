@@ -1,0 +1,32 @@
+"""T5 from sequence to sequence: numbers to English words, or a class as a word to generate.
+
+    python -m train.t5 configs/t5_number_words.yaml --precision bf16 --seed 0
+    python -m train.t5 configs/t5_small_sst2.yaml --precision bf16 pretrained=FOLDER
+
+What to expect is in the table of README.md, which is generated from the committed records.
+"""
+
+import sys
+
+from torch import nn
+
+from models import text
+from train.data.text import translated
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import sequence_to_sequence as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """Encoder and decoder; raises ValueError for weights or sizes that do not fit."""
+    return text.sequence_to_sequence(
+        config.arch,
+        vocab_size=config.vocab_size or translated(config.data.name).vocabulary,
+        length=config.data.length,
+        dropout=config.dropout,
+        pretrained=config.pretrained,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))

@@ -1,0 +1,26 @@
+"""Vision transformers: ViT (Dosovitskiy et al. 2021) and DeiT (Touvron et al. 2021, arXiv:2012.12877).
+
+https://arxiv.org/abs/2010.11929
+
+    python -m train.vit configs/vit_small_image_digits.yaml --precision bf16 --seed 0
+"""
+
+import sys
+
+from torch import nn
+
+from models import vision
+from train.data.vision import image_set
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import image_classification as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """The network with fresh weights; raises ValueError for an unknown `arch` or a size that it cannot take."""
+    facts = image_set(config.data.name)
+    return vision.build("vit", config.arch, config.num_classes or facts.classes, facts.channels, facts.size)
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))
