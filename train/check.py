@@ -3,7 +3,7 @@
     python -m train.check CONFIG [--device ...] [--download] [key.sub=value ...]
 
 Says which module, operation and precision fail, a head that does not fit, parameters in half or without a
-gradient, and modules that autocast leaves in FP32. `--download` only fetches the data (on a machine with a
+gradient, and modules that mixed precision leaves in FP32. `--download` only fetches the data (on a machine with a
 network, for one without) and says what is there.
 """
 

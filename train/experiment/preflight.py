@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
@@ -30,7 +31,7 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
 
     Names the module, the operation and the precision where something raises; a head that does not fit
     `classes`; parameters without a gradient, or with one that is not finite where no scaler would skip it;
-    and modules whose output autocast leaves in FP32.
+    and modules whose output mixed precision leaves in FP32.
     """
     finding = Finding(trainer.precision.name)
     where = _Where(trainer.model)
@@ -73,10 +74,10 @@ def _gradient_faults(trainer: Trainer) -> list[str]:
 
 
 def _left_in_fp32(outputs: dict[str, str], precision: Precision) -> list[str]:
-    if precision.arithmetic.autocast is None:
+    if precision.matrix_dtype is torch.float32:
         return []
     kept = [name for name, dtype in outputs.items() if dtype == "float32"]
-    return [f"autocast leaves {_shortened(kept)} in float32"] if kept else []
+    return [f"mixed precision leaves {_shortened(kept)} in float32"] if kept else []
 
 
 def _shortened(names: list[str]) -> str:
