@@ -5,12 +5,13 @@ from torch import nn
 from models import unknown_architecture
 from models.cifar_resnet import ARCHITECTURES as CIFAR_ARCHITECTURES
 from models.cifar_resnet import CifarResNet
+from models.image_weights import load_pretrained
 
 SMALL_IMAGE = 64
 # Architectures whose names end so are made for 32 pixels, their stem included; the others are as published.
 SMALL_FORM = "_small_image"
 FAMILIES = {
-    "resnet": ("resnet18", "resnet34", "resnet50"),
+    "resnet": (*CIFAR_ARCHITECTURES, "resnet18", "resnet34", "resnet50"),
     "resnext": (
         "resnext_small_image",
         "resnext50_32x4d",
@@ -51,31 +52,36 @@ SMALLEST_OTHERWISE = 8
 PATCH = {**dict.fromkeys(FAMILIES["vit"], 16), "vit_b_32": 32, "vit_small_image": 4}
 
 
-def resnet(arch: str, num_classes: int, in_channels: int, image_size: int) -> nn.Module:
-    """ResNet `arch`: images (N, in_channels, image_size, image_size) to logits (N, num_classes), random weights.
+def build(
+    family: str,
+    arch: str,
+    num_classes: int,
+    in_channels: int,
+    image_size: int,
+    dropout: float | None = None,
+    pretrained: bool | str = False,
+) -> nn.Module:
+    """Model `arch`: images (N, in_channels, image_size, image_size) to logits (N, num_classes).
 
-    Raises ValueError for an unknown name.
-    """
-    if arch in CIFAR_ARCHITECTURES:
-        return CifarResNet(int(arch.removeprefix("resnet")), num_classes, in_channels)
-    if arch in FAMILIES["resnet"]:
-        return build("resnet", arch, num_classes, in_channels, image_size)
-    raise unknown_architecture(arch, CIFAR_ARCHITECTURES + FAMILIES["resnet"])
-
-
-def build(family: str, arch: str, num_classes: int, in_channels: int, image_size: int) -> nn.Module:
-    """Model `arch`: images (N, in_channels, image_size, image_size) to logits (N, num_classes), random weights.
-
-    Inception in training gives (N, 2, num_classes); see `models.inception.TwoHeads`.
-    Raises ValueError for a name that `family` does not have and for a size that the model cannot take.
+    Weights are random, or `pretrained`: torchvision's (true) or those of a file, with a new head where the
+    classes differ. Inception in training gives (N, 2, num_classes); see `models.inception.TwoHeads`.
+    Raises ValueError for a name that `family` does not have, a size that the model cannot take, weights that
+    do not fit, and a `dropout` other than the architecture's own.
     """
     if arch not in FAMILIES[family]:
         raise unknown_architecture(arch, FAMILIES[family])
+    if dropout is not None:
+        raise ValueError(f"dropout: {arch} keeps its architecture's own; leave it null, not {dropout:g}")
     _check_size(arch, image_size)
-    from models import vision_forms  # torchvision: two seconds that a CIFAR ResNet need not pay
+    if arch in CIFAR_ARCHITECTURES:
+        model: nn.Module = CifarResNet(int(arch.removeprefix("resnet")), num_classes, in_channels)
+    else:
+        from models import vision_forms  # torchvision: two seconds that a CIFAR ResNet need not pay
 
-    model = vision_forms.build(arch, num_classes, image_size)
-    _fit_stem(model, in_channels, small=image_size <= SMALL_IMAGE and not arch.endswith(SMALL_FORM))
+        model = vision_forms.build(arch, num_classes, image_size)
+        _fit_stem(model, in_channels, small=image_size <= SMALL_IMAGE and not arch.endswith(SMALL_FORM))
+    if pretrained:
+        load_pretrained(model, arch, pretrained)
     return model
 
 

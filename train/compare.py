@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-import yaml
 
 from reports import page, table
 from reports.comparison import compare, succeeded
@@ -22,7 +21,8 @@ from reports.records import read_json, write_json
 from train.engine.errors import Interrupted, Refused
 from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment
-from train.experiment.config import BYSTANDERS, differences
+from train.experiment.config import BYSTANDERS
+from train.experiment.folder import previous_config, require_same
 from train.experiment.mirror import Mirror
 
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
@@ -90,17 +90,9 @@ class Comparison:
 
     def _check_folder(self, folder: Path) -> None:
         """Raise `Refused` when the folder holds a run of another configuration."""
-        file = folder / "config.yaml"
-        if self.smoke or not file.exists():
-            return
-        try:
-            changed = differences(yaml.safe_load(file.read_text(encoding="utf-8")), self.config.model_dump())
-        except (yaml.YAMLError, AttributeError, TypeError, ValueError):
-            raise Refused(f"{file} is not readable as YAML; move the folder away or choose another --out") from None
-        wrong = {key: values for key, values in changed.items() if key not in BYSTANDERS}
-        if wrong:
-            listed = ", ".join(f"{key} is {old!r} there and {new!r} here" for key, (old, new) in wrong.items())
-            raise Refused(f"{folder} holds a run of another configuration: {listed}; choose another --out")
+        previous = None if self.smoke else previous_config(folder)
+        if previous is not None:
+            require_same(previous, self.config.model_dump(), folder, BYSTANDERS)
 
     def _train(self, precision: str, seed: int) -> int:
         """Exit status of one run, in a process of its own; a finished one is reused."""

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from models import vision
-from train.data.vision import image_set
 from train.engine.step import Loss
+from train.experiment.builders import image_classifier
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import cross_entropy, image_classification
@@ -22,8 +21,7 @@ AUXILIARY_WEIGHT = 0.4  # of TF-slim's inception_v3; the paper names none, its p
 
 def build(config: Experiment) -> nn.Module:
     """The network with fresh weights; raises ValueError for an unknown `arch` or a size that it cannot take."""
-    facts = image_set(config.data.name)
-    return vision.build("inception", config.arch, config.num_classes or facts.classes, facts.channels, facts.size)
+    return image_classifier("inception", config)
 
 
 def loss(config: Experiment) -> Loss:

@@ -9,8 +9,7 @@ import sys
 
 from torch import nn
 
-from models import vision
-from train.data.vision import image_set
+from train.experiment.builders import image_classifier
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import image_classification as task
@@ -18,8 +17,7 @@ from train.experiment.tasks import image_classification as task
 
 def build(config: Experiment) -> nn.Module:
     """The network with fresh weights; raises ValueError for an unknown `arch` or a size that it cannot take."""
-    facts = image_set(config.data.name)
-    return vision.build("regnet", config.arch, config.num_classes or facts.classes, facts.channels, facts.size)
+    return image_classifier("regnet", config)
 
 
 if __name__ == "__main__":

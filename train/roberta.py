@@ -10,8 +10,7 @@ import sys
 
 from torch import nn
 
-from models import text
-from train.data.text import classified
+from train.experiment.builders import sequence_classifier
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import sequence_classification as task
@@ -19,16 +18,7 @@ from train.experiment.tasks import sequence_classification as task
 
 def build(config: Experiment) -> nn.Module:
     """The encoder with a classification head; raises ValueError for weights or sizes that do not fit."""
-    facts = classified(config.data.name)
-    return text.sequence_classifier(
-        "roberta",
-        config.arch,
-        num_labels=config.num_classes,
-        vocab_size=config.vocab_size or facts.vocabulary,
-        length=config.data.length,
-        dropout=config.dropout,
-        pretrained=config.pretrained,
-    )
+    return sequence_classifier("roberta", config)
 
 
 if __name__ == "__main__":

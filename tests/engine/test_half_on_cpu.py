@@ -124,6 +124,36 @@ def test_convolutions_of_any_shape_are_rounded_once(
         assert_rounded(actual, exact, units=0.5)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_is_nearer_to_the_exact_one_than_the_native_kernel(causal: bool, masked: bool) -> None:
+    operands = half_operands([(2, 2, 9, 8)] * 3)
+    mask = torch.zeros(2, 1, 9, 9).masked_fill(torch.arange(9) > 6, float("-inf")) if masked and not causal else None
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        kind = None if mask is None else mask.to(query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=kind, is_causal=causal)
+
+    with half_on_cpu():
+        results = forward_and_backward(attention, operands)
+    native = forward_and_backward(attention, operands)
+    exact = forward_and_backward(attention, [operand.double() for operand in operands])
+    assert_rounded(results[0], exact[0], units=0.5)
+    for actual, reference, truth in zip(results[1:], native[1:], exact[1:], strict=True):
+        # The gradient goes through the result, which is rounded: half a unit there, weighted and summed.
+        assert_rounded(actual, truth, units=1, slack=2.0**-10)
+        assert (actual.double() - truth).abs().mean() <= (reference.double() - truth).abs().mean()
+
+
+def test_the_log_sum_exp_of_attention_stays_in_fp32() -> None:
+    query, key, value = half_operands([(1, 2, 4, 8)] * 3)
+    with half_on_cpu():
+        output, log_sum_exp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
+    scores = query.double() @ key.double().transpose(-2, -1) / 8**0.5
+    assert (output.dtype, log_sum_exp.dtype) == (HALF, torch.float32)
+    torch.testing.assert_close(log_sum_exp.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+
+
 # The range of fp16
 
 

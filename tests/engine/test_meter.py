@@ -44,6 +44,20 @@ def test_mea_01_samples_per_second_times_elapsed_is_samples() -> None:
     assert metrics["throughput/samples_per_sec"] * meter.seconds == pytest.approx(80)
 
 
+def test_tokens_per_second_stand_beside_samples_where_there_are_tokens() -> None:
+    clock = Clock()
+    meter = make_meter(1, clock)
+    for tokens in (1000, 96, 64):  # the first is warm-up
+        clock.now += 0.5
+        meter.step(8, 0.0, tokens)
+    metrics = meter.read()
+    assert metrics["throughput/tokens_per_sec"] == pytest.approx(160)
+    assert metrics["throughput/samples_per_sec"] == pytest.approx(16)
+    images = make_meter(0, clock)
+    run(images, clock, [1.0])
+    assert "throughput/tokens_per_sec" not in images.read()
+
+
 def test_mea_01_waits_for_the_device_at_the_ends_of_a_stretch_and_never_in_a_step() -> None:
     clock = Clock()
     meter = make_meter(2, clock)

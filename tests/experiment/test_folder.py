@@ -54,6 +54,16 @@ def test_cfg_05_the_written_configuration_has_the_same_digest(fp32: Outcome, tmp
     assert load(fp32.folder / "config.yaml").digest() == fp32.summary["config_sha256"]
 
 
+def test_a_run_from_before_a_key_existed_is_found_again(finished: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(finished, tmp_path)
+    recorded = yaml.safe_load((folder / "config.yaml").read_text())
+    del recorded["fp32_modules"], recorded["scaler"]["min_scale"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(recorded))
+    precision = folder.name.partition("-s")[0]
+    assert open_folder(folder, load(finished.folder / "config.yaml"), precision, 0, "auto").finished
+    assert load(folder / "config.yaml").digest() == finished.summary["config_sha256"]
+
+
 def test_cfg_05_the_configuration_is_resolved(fp32: Outcome) -> None:
     resolved = yaml.safe_load((fp32.folder / "config.yaml").read_text())
     assert resolved["num_classes"] == 10  # the data set's
@@ -268,7 +278,7 @@ def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outc
     (folder / "config.yaml").write_text("model: [resnet")
     done = run(tmp_path)
     assert done.status == 2
-    assert f"{folder / 'config.yaml'}: not readable as YAML" in done.err
+    assert f"{folder / 'config.yaml'}: not readable as a configuration" in done.err
     assert done.err.count("\n") == 1
 
 

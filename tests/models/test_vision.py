@@ -3,12 +3,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.vision import resnet
+from models.vision import build
 
 
 def built(arch: str, size: int, channels: int = 3) -> nn.Module:
     torch.manual_seed(0)
-    return resnet(arch, num_classes=10, in_channels=channels, image_size=size)
+    return build("resnet", arch, num_classes=10, in_channels=channels, image_size=size)
 
 
 @pytest.mark.parametrize("size", [28, 32, 64])

@@ -86,12 +86,14 @@ def fit(
     on_evaluate: Callable[[], None],
     on_checkpoint: Callable[[], None],
     stop_requested: Callable[[], bool] = lambda: False,
+    tokens: Callable[[Batch], int] = lambda batch: 0,
 ) -> None:
     """Train from `trainer.step_count` to `plan.steps`.
 
-    `on_log` gets contract metrics every `plan.log_every` steps and at the end; `on_evaluate` runs at the
-    end too. Raises `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well,
-    and `Diverged` from the step.
+    `tokens(batch)` is how many there are to process, 0 where a batch is not of tokens. `on_log` gets contract
+    metrics every `plan.log_every` steps and at the end; `on_evaluate` runs at the end too. Raises
+    `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
+    from the step.
     """
     per_epoch = steps_per_epoch(batches, plan.accumulate)
 
@@ -120,7 +122,7 @@ def fit(
         waited = time.perf_counter() - asked
         trainer.step(window)
         step = trainer.step_count
-        meter.step(sum(len(batch["labels"]) for batch in window), waited)
+        meter.step(sum(len(batch["labels"]) for batch in window), waited, sum(map(tokens, window)))
         if _due(step, plan.log_every, plan.steps):
             trainer.check()
             on_log({**trainer.read_window(), "train/epoch": step / per_epoch, **meter.read()})

@@ -17,7 +17,17 @@ from torch import Tensor
 
 # The operations in which a CPU without fp16 units spends its time; all others are elementwise or
 # reductions, for which PyTorch's vectorised fp16 kernels already compute in FP32 and round once.
-MATRIX_OPERATIONS = ("convolution", "convolution_backward", "mm", "addmm", "bmm", "baddbmm")
+# Attention's second result is the log-sum-exp of its scores, which PyTorch keeps in FP32 in every precision.
+MATRIX_OPERATIONS: dict[str, tuple[int, ...]] = {
+    "convolution": (),
+    "convolution_backward": (),
+    "mm": (),
+    "addmm": (),
+    "bmm": (),
+    "baddbmm": (),
+    "_scaled_dot_product_flash_attention_for_cpu": (1,),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": (),
+}
 
 
 def native_half_is_fast() -> bool:
@@ -42,17 +52,24 @@ def half_on_cpu() -> Iterator[None]:
 
 @cache
 def _kernels() -> dict[str, Callable[..., Any]]:
-    return {name: _widening(torch.library.get_kernel(f"aten::{name}", "CPU")) for name in MATRIX_OPERATIONS}
+    kernels = {name: torch.library.get_kernel(f"aten::{name}", "CPU") for name in MATRIX_OPERATIONS}
+    return {name: _widening(kernels[name], kept) for name, kept in MATRIX_OPERATIONS.items()}
 
 
-def _widening(original: Any) -> Callable[..., Any]:
-    """The kernel `original` for fp16 by way of FP32, and itself for every other dtype."""
+def _widening(original: Any, kept: tuple[int, ...]) -> Callable[..., Any]:
+    """The kernel `original` for fp16 by way of FP32, and itself for every other dtype.
+
+    `kept` are the positions of results that stay in FP32.
+    """
 
     def kernel(keys: Any, *arguments: Any, **keywords: Any) -> Any:
         if arguments[0].dtype is not torch.float16:
             return original.call_boxed(keys, *arguments, **keywords)
-        result = original.call_boxed(keys, *map(_widen, arguments), **keywords)
-        return _round(result) if isinstance(result, Tensor) else tuple(map(_round, result))
+        widened = {name: _widen(value) for name, value in keywords.items()}
+        result = original.call_boxed(keys, *map(_widen, arguments), **widened)
+        if isinstance(result, Tensor):
+            return _round(result)
+        return tuple(value if position in kept else _round(value) for position, value in enumerate(result))
 
     return kernel
 

@@ -15,6 +15,7 @@ import torch
 from train.engine.allocator import return_freed_memory
 
 MIB = 2**20
+COUNTERS = ("samples", "tokens", "steps", "seconds", "data_seconds")
 
 
 def synchronize(device: torch.device) -> None:
@@ -24,7 +25,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class Meter:
-    """Samples, seconds, seconds spent waiting for data, and peak memory of the training steps.
+    """Samples, tokens, seconds, seconds spent waiting for data, and peak memory of the training steps.
 
     `clock` gives seconds, `wait` blocks until the device is idle; both can be replaced in tests.
     """
@@ -40,7 +41,7 @@ class Meter:
         self.wait = wait or (lambda: synchronize(device))
         self.memory = PeakMemory(device)
         self.seen_steps = 0
-        self.samples = self.steps = 0
+        self.samples = self.tokens = self.steps = 0
         self.seconds = self.data_seconds = 0.0
         self._opened: float | None = None
 
@@ -58,11 +59,12 @@ class Meter:
             self._opened = None
         self.memory.stop()
 
-    def step(self, samples: int, data_seconds: float) -> None:
+    def step(self, samples: int, data_seconds: float, tokens: int = 0) -> None:
         """Count one step of `samples` samples, of which `data_seconds` went by waiting for its batches."""
         self.seen_steps += 1
         if self._opened is not None:
             self.samples += samples
+            self.tokens += tokens
             self.steps += 1
             self.data_seconds += data_seconds
         elif self.seen_steps == self.warmup_steps:
@@ -79,18 +81,19 @@ class Meter:
             metrics["throughput/reason"] = f"{self.seen_steps} steps, of which {self.warmup_steps} are warm-up"
             return metrics
         metrics["throughput/samples_per_sec"] = self.samples / seconds
+        if self.tokens:
+            metrics["throughput/tokens_per_sec"] = self.tokens / seconds
         metrics["time/step_ms"] = 1000 * seconds / self.steps
         metrics["time/data_wait_pct"] = 100 * self.data_seconds / seconds
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("samples", "steps", "seconds", "data_seconds")
-        return {name: getattr(self, name) for name in names} | {"peaks": self.memory.read()}
+        return {name: getattr(self, name) for name in COUNTERS} | {"peaks": self.memory.read()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from an earlier attempt of the same run; this process still warms up anew."""
         self.memory.earlier = dict(state["peaks"])
-        for name in ("samples", "steps", "seconds", "data_seconds"):
+        for name in COUNTERS:
             setattr(self, name, state[name])
 
     def _open(self) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from train.engine.errors import EngineFault
+from train.engine.islands import in_islands
 from train.engine.meter import MIB
 from train.engine.precision import Precision
 from train.engine.step import Batch, Forward, Loss, bare
@@ -30,7 +31,7 @@ def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precisio
     The bytes are those of the distinct storages that autograd saves, without the parameters, buffers and
     inputs, which exist anyway. They are exact and the same on every machine, unlike a process's peak.
     Raises `EngineFault` when the loss is not a float32 scalar with a gradient, or when a linear or
-    convolution module did not compute in the precision that was asked for.
+    convolution module, other than one that was asked to stay in FP32, did not compute in the precision.
     """
     resident = {_storage(tensor) for tensor in [*model.parameters(), *model.buffers(), *batch.values()]}
     saved: dict[int, int] = {}
@@ -84,7 +85,8 @@ def _output_dtypes(model: nn.Module) -> Iterator[Counter[str]]:
     def note(module: nn.Module, inputs: object, output: Tensor) -> None:
         counts[str(output.dtype).removeprefix("torch.")] += 1
 
-    modules = [module for module in bare(model).modules() if isinstance(module, MATRIX_MODULES)]
+    outside = set(bare(model).modules()) - in_islands(bare(model))
+    modules = [module for module in bare(model).modules() if module in outside and isinstance(module, MATRIX_MODULES)]
     handles = [module.register_forward_hook(note) for module in modules]
     try:
         yield counts

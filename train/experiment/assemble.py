@@ -15,6 +15,7 @@ from torch import nn
 from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, steps_per_epoch
+from train.engine.islands import keep_in_fp32
 from train.engine.optim import build_optimizer, build_schedule, parameter_groups
 from train.engine.precision import Precision, ScalerSettings
 from train.engine.step import Trainer
@@ -76,6 +77,7 @@ def build_precision(name: str, config: Experiment, device: torch.device) -> Prec
 
 def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batches, precision: Precision) -> Trainer:
     """Model, optimizer and schedule of an experiment, ready to step."""
+    keep_in_fp32(model, config.fp32_modules, precision)
     per_epoch = steps_per_epoch(train, config.accumulate)
     unit = per_epoch if config.epochs is not None else 1
     settings = config.optimizer.model_dump()

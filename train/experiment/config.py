@@ -104,6 +104,7 @@ class Experiment(Section):
 
     `pretrained` is a folder of weights, or true for those published under the architecture's name.
     `vocab_size` is that of the data set or of the architecture, `dropout` the architecture's, unless given.
+    `fp32_modules` are paths of modules that compute in FP32 in every precision, for layers that fail in half.
     """
 
     name: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]+$"), AfterValidator(_not_reserved)]
@@ -113,6 +114,7 @@ class Experiment(Section):
     num_classes: Count | None = None
     vocab_size: int | None = Field(default=None, ge=8)
     dropout: float | None = Field(default=None, ge=0, lt=1)
+    fp32_modules: list[str] = []
     data: Data
     epochs: Count | None = None
     max_steps: Count | None = None
@@ -140,8 +142,13 @@ class Experiment(Section):
         return self
 
     def digest(self) -> str:
-        """SHA-256 of all that the numbers depend on: equal for runs whose results may stand in one table."""
-        values = {key: value for key, value in self.model_dump().items() if key not in BYSTANDERS}
+        """SHA-256 of all that the numbers depend on: equal for runs whose results may stand in one table.
+
+        A value that is the default does not count, so that a key added later, whose default is what went
+        without saying before, leaves the digests of earlier records as they are.
+        """
+        values = self.model_dump(exclude_defaults=True)
+        values = {key: value for key, value in values.items() if key not in BYSTANDERS}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:

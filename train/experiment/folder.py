@@ -2,6 +2,7 @@
 
 import fcntl
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,9 +60,9 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
     if resume == "never" and (path / "config.yaml").exists():
         _move_aside(path)
         lock = _make_and_lock(path)
-    previous = _previous_identity(path, precision, seed)
+    previous = previous_config(path)
     if previous is not None:
-        _same_run(previous, identity, path)
+        require_same(previous, identity["config"], path, BYSTANDERS | HORIZON)
     source = path / LAST if resume in ("auto", "never") else Path(resume)
     state, history = None, []
     if resume not in ("auto", "never") or source.exists():
@@ -70,7 +71,8 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
             raise Refused(f"checkpoint {source} is not one of a run: it has no {', '.join(sorted(missing))}")
         _same_run(state["identity"], identity, source)
         history = _history(source, state["lines"])
-    changed = differences((state["identity"] if state else previous or identity)["config"], identity["config"])
+    before = _completed(state["identity"]["config"]) if state else previous or identity["config"]
+    changed = differences(before, identity["config"])
     environment = read_json(path / "environment.json") or {}
     summary = read_json(path / "summary.json") or {}
     return RunFolder(
@@ -116,27 +118,37 @@ def _move_aside(path: Path) -> None:
     print(f"the earlier run is kept in {target}", flush=True)
 
 
-def _previous_identity(path: Path, precision: str, seed: int) -> dict[str, Any] | None:
+def previous_config(path: Path) -> dict[str, Any] | None:
+    """The resolved configuration of the run in `path`, None where there is none; raises `Refused` for a damaged one."""
     file = path / "config.yaml"
     if not file.exists():
         return None
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError("no keys and values")
+        return _completed(yaml.safe_load(file.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValueError) as error:
         why = " ".join(str(error).split())
-        raise Refused(f"{file}: not readable as YAML: {why}; start again with --resume never") from None
-    return {"config": config, "precision": precision, "seed": seed}
+        raise Refused(f"{file}: not readable as a configuration: {why}; start again with --resume never") from None
 
 
-def _same_run(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
-    """Raise `Refused` unless both are the same run, but for its length and what has no effect on the numbers."""
-    changed = differences(old, new)
-    allowed = {f"config.{key}" for key in BYSTANDERS | HORIZON}
-    wrong = {key.removeprefix("config."): values for key, values in changed.items() if key not in allowed}
+def require_same(old: Mapping[str, Any], new: Mapping[str, Any], where: Path, allowed: Iterable[str]) -> None:
+    """Raise `Refused`, naming each difference, unless two configurations differ in the `allowed` keys alone."""
+    wrong = {key: values for key, values in differences(old, new).items() if key not in set(allowed)}
     if wrong:
         listed = ", ".join(f"{key} is {before!r} there and {after!r} here" for key, (before, after) in wrong.items())
         raise Refused(
-            f"{where} belongs to another run: {listed}. Choose another --out, or --resume never to start anew"
+            f"{where} belongs to another run: {listed}. Choose another --out; "
+            "a run by itself starts anew with --resume never"
         )
+
+
+def _same_run(old: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> None:
+    """Raise `Refused` unless both are the same run, but for its length and what has no effect on the numbers."""
+    before, after = (
+        {"precision": run["precision"], "seed": run["seed"], **_completed(run["config"])} for run in (old, new)
+    )
+    require_same(before, after, where, BYSTANDERS | HORIZON)
+
+
+def _completed(config: Any) -> dict[str, Any]:
+    """A recorded configuration with the keys that came after it, at their defaults."""
+    return Experiment.model_validate(config).model_dump()

@@ -49,6 +49,8 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
     except Exception as error:  # whatever a model raises is what the user wants to hear about
         message = " ".join(str(error).split())
         finding.faults.append(f"{where.describe()} raises {type(error).__name__}: {message}")
+        if (module := where.module) and trainer.precision.matrix_dtype is not torch.float32:
+            finding.remarks.append(f"fp32_modules=[{module}] would compute that module in FP32")
     else:
         finding.faults += _head_faults(logits, classes)
         finding.faults += _gradient_faults(trainer)
@@ -94,9 +96,13 @@ class _Where:
         self.failed: str | None = None
         self.outputs: dict[str, str] = {}
 
+    @property
+    def module(self) -> str:
+        """The path of the module that failed, empty when it was not in one."""
+        return self.stack[-1] if self.stack else ""
+
     def describe(self) -> str:
-        module = self.stack[-1] if self.stack else ""
-        return f"{self.failed or 'code'} in {f'module {module!r}' if module else 'the model or its loss'}"
+        return f"{self.failed or 'code'} in {f'module {self.module!r}' if self.module else 'the model or its loss'}"
 
     @contextmanager
     def watching(self) -> Iterator[None]:

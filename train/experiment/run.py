@@ -171,6 +171,7 @@ class Run:
             on_evaluate=self._evaluate,
             on_checkpoint=lambda: self._save(LAST),
             stop_requested=lambda: self.signals.requested,
+            tokens=self.task.tokens,
         )
         loss = self.record.last().get("eval/loss", math.nan)
         if not math.isfinite(loss):

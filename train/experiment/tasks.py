@@ -29,6 +29,7 @@ class Task:
     forward: Forward
     loss: Callable[[Experiment], Loss]
     weight: Callable[[Batch], float | Tensor]
+    tokens: Callable[[Batch], int]
     score: Score
     summarise: Callable[[Mapping[str, Tensor]], dict[str, float]]
     load: Callable[..., tuple[Batches, Batches]]
@@ -70,6 +71,11 @@ def count_labels(batch: Batch) -> Tensor:
     return (batch["labels"] != IGNORED).sum()
 
 
+def count_tokens(batch: Batch) -> int:
+    """Positions that a text model computes, the filling of shorter sequences included; 0 for images."""
+    return sum(tokens.numel() for name, tokens in batch.items() if name in ("input_ids", "decoder_input_ids"))
+
+
 def score_labels(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Integer counts over labels that count, and the summed cross entropy in float64.
 
@@ -109,6 +115,7 @@ image_classification = Task(
     forward=classify_images,
     loss=cross_entropy,
     weight=count_samples,
+    tokens=count_tokens,
     score=score_labels,
     summarise=summarise_classes,
     load=vision.load,

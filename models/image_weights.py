@@ -1,0 +1,67 @@
+"""Pretrained weights of image models: those that torchvision publishes, or a file. Only a new head may be missing."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+
+def load_pretrained(model: nn.Module, arch: str, pretrained: bool | str) -> None:
+    """Put published weights (`pretrained` true) or those of a file (.pth, .pt, .safetensors) into `model`.
+
+    The last linear layer is the head: where its shape differs or it is missing, it stays new. Prints how many
+    tensors were loaded, missing and unexpected, and keeps the counts as `model.pretrained`.
+    Raises ValueError for anything else that is missing or of another shape, and for weights that cannot be read.
+    """
+    source = _published_address(arch) if pretrained is True else str(pretrained)
+    weights = _published(source) if pretrained is True else _read(Path(source))
+    own = model.state_dict()
+    head = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1] + "."
+    fitting = {name: tensor for name, tensor in weights.items() if name in own and tensor.shape == own[name].shape}
+    missing = sorted(own.keys() - fitting.keys())
+    if foreign := [name for name in missing if not name.startswith(head)]:
+        there = f"has the shape {tuple(weights[foreign[0]].shape)}" if foreign[0] in weights else "is not there"
+        raise ValueError(
+            f"pretrained: {source} does not fit {arch}: {len(foreign)} of {len(own)} tensors, such as {foreign[0]!r}, "
+            f"which {there}; only a new head ({head.rstrip('.')}) may be missing"
+        )
+    model.load_state_dict(fitting, strict=False)
+    counts = {"loaded": len(fitting), "missing": len(missing), "unexpected": len(weights.keys() - own.keys())}
+    print(f"pretrained {source}: " + ", ".join(f"{value} {key}" for key, value in counts.items()), flush=True)
+    model.pretrained = {"source": source, **counts, "missing_names": missing}  # type: ignore[assignment]
+
+
+def _published_address(arch: str) -> str:
+    import torchvision
+
+    if arch not in torchvision.models.list_models():
+        raise ValueError(f"pretrained: torchvision publishes no weights of {arch}; give a file")
+    return str(torchvision.models.get_model_weights(arch).DEFAULT.url)
+
+
+def _published(address: str) -> Mapping[str, Tensor]:
+    import torch
+
+    try:
+        weights: Mapping[str, Tensor] = torch.hub.load_state_dict_from_url(address, progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        raise ValueError(
+            f"pretrained: {address} could not be fetched ({error}). Put the file into {folder}, or give its path"
+        ) from None
+    return weights
+
+
+def _read(file: Path) -> Mapping[str, Tensor]:
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(file) if file.suffix == ".safetensors" else torch.load(file, weights_only=True)
+    except (OSError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
+        raise ValueError(f"pretrained: {file} is not readable: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        raise ValueError(f"pretrained: {file} holds no state dict: names and tensors, as model.state_dict() gives them")
+    return weights

@@ -1,0 +1,61 @@
+"""Modules that compute in FP32 whatever the precision, for layers that fail or lose too much in half.
+
+What `torch.amp`'s examples do with a disabled region around a function
+(https://docs.pytorch.org/docs/stable/amp.html, "Functions that need a particular input dtype"), by the module's path.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from train.engine.errors import unknown
+from train.engine.precision import Precision
+
+
+def keep_in_fp32(model: nn.Module, names: Iterable[str], precision: Precision) -> None:
+    """Let the modules of `model` at the paths `names` take FP32 inputs and compute in FP32, backward included.
+
+    Without effect in fp32 and tf32, whose operands are FP32 already. Raises `Refused` for an unknown path.
+    """
+    modules = {name: module for name, module in model.named_modules() if name}
+    for name in names:
+        if name not in modules:
+            raise unknown("module of fp32_modules", name, modules)
+        if precision.matrix_dtype is not torch.float32:
+            _make_island(modules[name], Precision("fp32", precision.device))
+
+
+def in_islands(model: nn.Module) -> set[nn.Module]:
+    """The modules that compute in FP32 because they, or one that holds them, were asked to."""
+    roots = [module for module in model.modules() if getattr(module, "computes_in_fp32", False)]
+    return {module for root in roots for module in root.modules()}
+
+
+def _make_island(module: nn.Module, full: Precision) -> None:
+    entered: list[AbstractContextManager[None]] = []
+
+    def enter(module: nn.Module, arguments: Any, keywords: Any) -> tuple[Any, Any]:
+        entered.append(full.forward())
+        entered[-1].__enter__()
+        return _float(arguments), _float(keywords)
+
+    def leave(module: nn.Module, arguments: object, output: object) -> None:
+        entered.pop().__exit__(None, None, None)
+
+    module.register_forward_pre_hook(enter, with_kwargs=True)
+    module.register_forward_hook(leave, always_call=True)  # after a failure too
+    module.computes_in_fp32 = True  # type: ignore[assignment]
+
+
+def _float(value: Any) -> Any:
+    """`value` with every floating-point tensor in it, however nested, in float32."""
+    if isinstance(value, Tensor):
+        return value.float() if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {key: _float(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(_float, value))
+    return value
