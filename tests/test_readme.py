@@ -1,6 +1,10 @@
 """README.md says what the code and the records say."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,27 @@ def test_committed_records_are_of_clean_trees_and_full_runs():
             environment = build.read_json(folder / run["run"] / "environment.json")
             assert environment is not None
             assert environment["git"]["dirty"] is False, run["run"]
+
+
+def test_the_way_to_a_new_architecture_is_as_written(tmp_path):
+    section = README.partition("## Add a model")[2].partition("\n## ")[0]
+    commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)
+    assert commands is not None
+    for folder in ("models", "train", "reports", "scripts", "configs", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__", "results")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    for file in ("README.md", "pyproject.toml", "requirements.txt"):
+        shutil.copy(ROOT / file, tmp_path)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHON": sys.executable, "WANDB_MODE": "disabled"}
+    environment.pop("PYTHONPATH", None)
+    script = f"set -e\n{commands[1]}"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\d+ passed", done.stdout), done.stdout
+    assert (tmp_path / "runs" / "smoke" / "mynet_digits" / "report.html").exists()
 
 
 def test_the_example_of_adding_a_model_runs(tmp_path, monkeypatch, capsys):

@@ -93,5 +93,5 @@ def _unreachable(*arguments: object, **keywords: object) -> None:
 
 
 def test_a_rate_of_dropout_that_would_be_passed_over_is_refused() -> None:
-    with pytest.raises(ValueError, match="dropout: resnet20 keeps its architecture's own; leave it null, not 0.3"):
+    with pytest.raises(ValueError, match=r"dropout: resnet20 keeps its architecture's own; leave it null, not 0.3"):
         vision.build("resnet", "resnet20", 10, 3, 32, dropout=0.3)
