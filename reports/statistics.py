@@ -1,4 +1,4 @@
-"""The statistics of a comparison."""
+"""The statistics of a comparison: what a difference between paired runs says, and what a ratio of blocks says."""
 
 import math
 import statistics
@@ -9,6 +9,11 @@ import numpy as np
 from scipy import stats
 
 RESAMPLES = 4000
+SIGNIFICANCE = 0.05
+POWER = 0.8
+MOST_SEEDS = 1000
+EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"
+VERDICTS = (EQUIVALENT, WORSE, BETTER, INCONCLUSIVE)
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,16 @@ class Interval:
     value: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What paired runs say of a difference, and for an inconclusive one how many seeds would decide."""
+
+    word: str
+    difference: Interval
+    margin: float
+    seeds_needed: int | None = None
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -30,6 +45,56 @@ def standard_deviation(values: Sequence[float]) -> float | None:
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return None
     return statistics.stdev(values)
+
+
+def judge(
+    differences: Sequence[float], margin: float, higher_is_better: bool, resolution: float = 0.0
+) -> Verdict | None:
+    """The verdict on paired differences to FP32, one a seed, in the unit of `margin`; None for fewer than two.
+
+    EQUIVALENT: two one-sided t-tests at 5% reject a difference beyond the margin on either side (Schuirmann
+    1987, https://doi.org/10.1007/BF01068419), that is, the 90% interval lies within it. Otherwise WORSE or
+    BETTER where the 95% interval lies on one side of zero, and INCONCLUSIVE where it holds zero.
+    `resolution` is the smallest step in which the metric moves, for an accuracy one sample's share: seeds
+    that agree by chance to the last sample do not make an interval narrower than such a step allows.
+    Raises ValueError for differences that are not finite.
+    """
+    if not all(map(math.isfinite, differences)):
+        raise ValueError(f"differences must be finite, not {list(differences)}")
+    count = len(differences)
+    if count < 2:
+        return None
+    value = statistics.fmean(differences)
+    # A value known to the nearest step is off by a uniform error, whose deviation is step / sqrt(12); of two, sqrt(6).
+    deviation = max(statistics.stdev(differences), resolution / math.sqrt(6))
+    error = deviation / math.sqrt(count)
+    wide, narrow = (error * float(stats.t.ppf(1 - tail, count - 1)) for tail in (SIGNIFICANCE / 2, SIGNIFICANCE))
+    interval = Interval(value, value - wide, value + wide)
+    if abs(value) + narrow < margin:
+        return Verdict(EQUIVALENT, interval, margin)
+    if interval.low > 0 or interval.high < 0:
+        return Verdict(BETTER if (value > 0) == higher_is_better else WORSE, interval, margin)
+    return Verdict(INCONCLUSIVE, interval, margin, seeds_to_decide(value, deviation, margin))
+
+
+def seeds_to_decide(difference: float, deviation: float, margin: float) -> int | None:
+    """The fewest pairs that would give a verdict with 80% power, were this the true difference and deviation.
+
+    The power of the two one-sided tests is the usual lower bound from two noncentral t distributions
+    (Phillips 1990, https://doi.org/10.1007/BF01063556). None where `MOST_SEEDS` would not do.
+    """
+    return next((n for n in range(2, MOST_SEEDS + 1) if _power(n, difference, deviation, margin) >= POWER), None)
+
+
+def _power(count: int, difference: float, deviation: float, margin: float) -> float:
+    """The greater chance of the two ways to a verdict with `count` pairs."""
+    error, freedom = deviation / math.sqrt(count), count - 1
+    one_sided, two_sided = (stats.t.ppf(1 - tail, freedom) for tail in (SIGNIFICANCE, SIGNIFICANCE / 2))
+    above = stats.nct.sf(one_sided, freedom, (difference + margin) / error)
+    below = stats.nct.cdf(-one_sided, freedom, (difference - margin) / error)
+    shift = abs(difference) / error
+    apart = stats.nct.sf(two_sided, freedom, shift)
+    return float(np.nanmax([above + below - 1, apart, 0.0]))
 
 
 def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
@@ -46,3 +111,19 @@ def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
         (ratios,), np.median, confidence_level=0.95, n_resamples=RESAMPLES, method="percentile", rng=0
     )
     return Interval(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+
+
+def drift(baseline: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
+    """The median ratio of the first and of the last third of the rounds, where these thirds differ; None otherwise.
+
+    They differ when a Mann-Whitney test at 5% tells them apart and the medians are more than 3% apart: then
+    the machine changed while it was measured, and one figure does not hold for the whole of the measurement.
+    """
+    ratios = np.asarray(baseline, dtype=np.float64) / np.asarray(other, dtype=np.float64)
+    third = len(ratios) // 3
+    if third < 3:
+        return None
+    first, last = ratios[:third], ratios[-third:]
+    early, late = float(np.median(first)), float(np.median(last))
+    changed = stats.mannwhitneyu(first, last).pvalue < SIGNIFICANCE and abs(late / early - 1) > 0.03
+    return (early, late) if changed else None
