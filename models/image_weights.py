@@ -14,8 +14,8 @@ def load_pretrained(model: nn.Module, arch: str, pretrained: bool | str) -> None
     tensors were loaded, missing and unexpected, and keeps the counts as `model.pretrained`.
     Raises ValueError for anything else that is missing or of another shape, and for weights that cannot be read.
     """
-    source = _published_address(arch) if pretrained is True else str(pretrained)
-    weights = _published(source) if pretrained is True else _read(Path(source))
+    source = published_file(arch) if pretrained is True else Path(str(pretrained))
+    weights = _read(source)
     own = model.state_dict()
     head = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1] + "."
     fitting = {name: tensor for name, tensor in weights.items() if name in own and tensor.shape == own[name].shape}
@@ -29,28 +29,32 @@ def load_pretrained(model: nn.Module, arch: str, pretrained: bool | str) -> None
     model.load_state_dict(fitting, strict=False)
     counts = {"loaded": len(fitting), "missing": len(missing), "unexpected": len(weights.keys() - own.keys())}
     print(f"pretrained {source}: " + ", ".join(f"{value} {key}" for key, value in counts.items()), flush=True)
-    model.pretrained = {"source": source, **counts, "missing_names": missing}  # type: ignore[assignment]
+    model.pretrained = {"source": str(source), **counts, "missing_names": missing}  # type: ignore[assignment]
 
 
-def _published_address(arch: str) -> str:
+def published_file(arch: str) -> Path:
+    """The file with torchvision's best weights of `arch` in torch's cache, fetched when it is not there.
+
+    Raises ValueError, naming the address and the folder, when there are none or they cannot be fetched.
+    """
+    import torch
     import torchvision
 
     if arch not in torchvision.models.list_models():
         raise ValueError(f"pretrained: torchvision publishes no weights of {arch}; give a file")
-    return str(torchvision.models.get_model_weights(arch).DEFAULT.url)
-
-
-def _published(address: str) -> Mapping[str, Tensor]:
-    import torch
-
-    try:
-        weights: Mapping[str, Tensor] = torch.hub.load_state_dict_from_url(address, progress=False, check_hash=True)
-    except (OSError, RuntimeError) as error:
-        folder = Path(torch.hub.get_dir()) / "checkpoints"
-        raise ValueError(
-            f"pretrained: {address} could not be fetched ({error}). Put the file into {folder}, or give its path"
-        ) from None
-    return weights
+    address = str(torchvision.models.get_model_weights(arch).DEFAULT.url)
+    file = Path(torch.hub.get_dir()) / "checkpoints" / address.rpartition("/")[2]
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        digest = file.stem.rpartition("-")[2]  # torchvision's names end in the first digits of the SHA-256
+        try:
+            torch.hub.download_url_to_file(address, str(file), hash_prefix=digest, progress=False)
+        except (OSError, RuntimeError) as error:
+            raise ValueError(
+                f"pretrained: {address} could not be fetched ({error}). Put the file into {file.parent}, "
+                f"or give its path"
+            ) from None
+    return file
 
 
 def _read(file: Path) -> Mapping[str, Tensor]:

@@ -3,28 +3,36 @@
     python -m train.check CONFIG [--device ...] [--download] [key.sub=value ...]
 
 Says which module, operation and precision fail, a head that does not fit, parameters in half or without a
-gradient, and modules that mixed precision leaves in FP32. `--download` only fetches the data (on a machine with a
-network, for one without) and says what is there.
+gradient, and modules that mixed precision leaves in FP32. `--download` only fetches the data, pretrained weights and
+tokenizer (on a machine with a network, for one without) and says what is there; see `train.experiment.provision`.
 """
 
 import sys
 from collections.abc import Sequence
 
+import torch
+
 from train.engine.precision import PRECISIONS, why_unavailable
-from train.experiment import assemble, command, console, environment, preflight
+from train.experiment import assemble, command, console, environment, preflight, provision
 from train.experiment.preflight import Finding
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns 0 when every precision is ready, 1 when one has a fault."""
+    """The command; returns 0 when every precision is ready, 1 when one has a fault.
+
+    With `--download` 0 when all that the experiment reads is there, 2 when something is missing.
+    """
     options = command.parser("train.check", "Check that an experiment can be trained, in every precision.")
-    options.add_argument("--download", action="store_true", help="only fetch the data, and say what is there")
+    options.add_argument("--download", action="store_true", help="only fetch data and weights, and say what is there")
     given = options.parse(arguments)
 
     def check() -> int:
         build, task, config = assemble.script_of(given.config, given.overrides, given.smoke)
-        device = environment.resolve_device(given.device)
+        # What is fetched ahead of time may be fetched on a machine that has no such device.
+        device = torch.device("cpu") if given.download else environment.resolve_device(given.device)
         assemble.set_up_process(config, device)
+        if given.download:
+            provision.fetch(config, task.facts(config.data.name), given.smoke)
         train, evaluation = task.load(config, 0, device, given.smoke)
         print(f"{config.data.name}: {train.samples} samples to train on, {evaluation.samples} to evaluate", flush=True)
         if given.download:

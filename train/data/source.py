@@ -1,6 +1,7 @@
 """Where a data set comes from: `$DATA_ROOT/<name>`, then the Hugging Face Hub, both through `datasets`."""
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,31 +17,64 @@ def load(name: str, hub: str, configuration: str | None = None, revision: str | 
     Raises `Refused`, saying both ways to get it, when it is in neither place, and naming the folder when
     the files there are damaged.
     """
+    return _ask("load_dataset", name, hub, configuration, revision)
+
+
+def builder(name: str, hub: str, configuration: str | None = None, revision: str | None = None) -> Any:
+    """The `datasets.DatasetBuilder` that `load` would use: sizes and place, before anything large is fetched.
+
+    Raises `Refused` as `load` does.
+    """
+    return _ask("load_dataset_builder", name, hub, configuration, revision)
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder `$DATA_ROOT/<name>` of a data set; None where there is none."""
+    folder = _expected_folder(name)
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def root_cause(error: BaseException) -> str:
+    """Type and message of the innermost error, on one line."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+def _expected_folder(name: str) -> Path | None:
+    root = os.environ.get("DATA_ROOT")
+    return Path(root) / name if root else None
+
+
+def _ask(function: str, name: str, hub: str, configuration: str | None, revision: str | None) -> Any:
+    """What `function` of `datasets` gives for the data set, in the folder or on the Hub; its errors explained."""
     import datasets
 
-    datasets.disable_progress_bars()
-    root = os.environ.get("DATA_ROOT")
-    folder = Path(root) / name if root else None
-    found = folder is not None and folder.is_dir()
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    ask = getattr(datasets, function)
+    folder = _expected_folder(name)
+    found = local_folder(name) is not None
     source = str(folder) if found else hub
     if not found and not datasets.config.HF_HUB_OFFLINE:
         print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
     try:
         if found:
-            return datasets.load_dataset(source)
-        return datasets.load_dataset(hub, configuration, revision=revision)
+            return ask(source)
+        return ask(hub, configuration, revision=revision)
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
         if found:
             damaged = _damaged_file(Path(source))
             subject = f"{damaged} is" if damaged else f"the files in {source} are"
-            raise Refused(f"{what}{subject} not readable: {_root_cause(error)}") from error
+            raise Refused(f"{what}{subject} not readable: {root_cause(error)}") from error
         looked = f"not in {folder}, and " if folder else "DATA_ROOT is not set, and "
         options = [repr(hub), *([repr(configuration)] if configuration else [])]
         call = ", ".join([*options, *([f"revision={revision!r}"] if revision else [])])
+        folders = " (or train/<class>/ and val/<class>/ folders)" if name == "imagenet" else ""
         raise Refused(
-            f"{what}{looked}{hub} could not be loaded ({_root_cause(error)}). Either set DATA_ROOT to a folder "
-            f"that holds {name}/ with the Hub's parquet files, or load it once with a network: "
+            f"{what}{looked}{hub} could not be loaded ({root_cause(error)}). Either set DATA_ROOT to a folder "
+            f"that holds {name}/ with the Hub's parquet files{folders}, or load it once with a network: "
             f'python -c "import datasets; datasets.load_dataset({call})"'
         ) from error
 
@@ -66,9 +100,3 @@ def _damaged_file(folder: Path) -> Path | None:
         except (OSError, ValueError):  # pyarrow's own errors are ValueErrors
             return file
     return None
-
-
-def _root_cause(error: BaseException) -> str:
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

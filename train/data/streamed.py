@@ -82,12 +82,24 @@ class _Samples(Dataset[Sample]):
             sample = self.split[index]
             picture = sample[self.image].convert("RGB")
         except Exception as error:
-            return Refused(f"sample {index} of the {self.split.split} split is damaged: {error}")
+            path = self._path(index)
+            named = f", {path}," if path else ""
+            return Refused(f"sample {index} of the {self.split.split} split{named} is damaged: {error}")
         draw = generator(self.stream[0], "augment", self.stream[1], index)
         # torchvision's transforms draw from the global generator alone.
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(draw.get_state())
             return self.transform(picture), sample[self.label]
+
+    def _path(self, index: int) -> str | None:
+        """The file of a sample, or the name that it had before it was packed with others."""
+        import datasets
+
+        try:
+            item = self.split.cast_column(self.image, datasets.Image(decode=False))[index][self.image]
+        except Exception:  # the row itself cannot be read: its number has to do
+            return None
+        return None if item["path"] is None else str(item["path"])
 
 
 def _collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor] | Refused:

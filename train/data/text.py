@@ -42,6 +42,11 @@ class TextSet:
     prefix: str = ""
     words: tuple[str, ...] = ()
 
+    @property
+    def subwords(self) -> bool:
+        """Whether a tokenizer cuts the text: a pretrained model's own, where there is one."""
+        return self.hub is not None and self.alphabet is None
+
 
 def _glue(task: str, *columns: str, classes: int = 2, evaluation: str = "validation") -> TextSet:
     return TextSet("nyu-mll/glue", task, columns=columns, classes=classes, evaluation=evaluation)

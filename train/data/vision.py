@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from train.data import source
+from train.data import image_folder, source
 from train.data.order import Order, generator
 from train.data.streamed import StreamedImages
 from train.engine.errors import Refused, unknown
@@ -198,11 +198,17 @@ def _check_augment(config: Experiment, facts: ImageSet, smoke: bool) -> None:
 
 def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch.device) -> tuple[Batches, Batches]:
     assert facts.hub is not None
-    data = source.load(config.data.name, facts.hub)
+    folder = source.local_folder(config.data.name)
+    if folder is not None and image_folder.is_layout(folder):
+        data = image_folder.read(folder, facts.image, facts.label)
+    else:
+        data = source.load(config.data.name, facts.hub)
     splits = []
     for name, limit in (("train", config.data.train_samples), (facts.evaluation, config.data.eval_samples)):
         split = source.rows(data, config.data.name, name, (facts.image, facts.label))
-        split = split.select(range(min(limit or len(split), len(split))))
+        if limit is not None and limit < len(split):
+            # Spread over the split: class folders come sorted, so the first samples would be of one class.
+            split = split.select([index * len(split) // limit for index in range(limit)])
         check_labels(labels_of(split, facts.label, config.data.name), config, f"{config.data.name} {name} split")
         splits.append(split)
     check_batch_size(config, len(splits[0]))

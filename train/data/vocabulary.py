@@ -60,6 +60,8 @@ class Pretrained:
         except (OSError, ValueError) as error:
             raise Refused(f"pretrained: no tokenizer in {source}: {' '.join(str(error).split())[:200]}") from None
         self.size = len(self.tokenizer)
+        if self.size <= len(self.tokenizer.all_special_tokens):  # made of nothing, and without a word of warning
+            raise Refused(f"pretrained: no tokenizer in {source}: it has no vocabulary, such as a tokenizer.json")
         # GPT-2 has no token for filling up; what stands there is masked.
         self.padding = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
 

@@ -1,0 +1,93 @@
+"""Images in class folders, `train/<class>/*.JPEG` and `val/<class>/*.JPEG`: the layout of torchvision's ImageFolder."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from train.engine.errors import Refused
+
+EVALUATION = ("val", "validation")
+
+
+def is_layout(folder: Path) -> bool:
+    """Whether `folder` holds class folders or loose images under `train/`, and not a split in files of its own."""
+    train = folder / "train"
+    return train.is_dir() and any(entry.is_dir() or _is_image(entry) for entry in os.scandir(train))
+
+
+def read(folder: Path, image: str, label: str) -> Any:
+    """The `datasets.DatasetDict` of `folder`, splits "train" and "validation", columns `image` and `label`.
+
+    Classes are numbered in the order of their sorted names and images sorted by path, as torchvision does. The
+    `imagefolder` builder of `datasets` is not used: it takes minutes at each start for ImageNet's 1.3 million files,
+    numbers classes over both splits together, and takes the innermost folder for the class.
+
+    Raises `Refused` naming the folder or file: a missing or empty split or class, classes that differ between the
+    splits, an image outside a class folder. Files that are no images are left out, and said so.
+    """
+    import datasets
+
+    evaluation = [name for name in EVALUATION if (folder / name).is_dir()]
+    if len(evaluation) != 1:
+        there = ", ".join(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()))
+        raise Refused(f"{folder}: expected train/ and either val/ or validation/; found: {there}")
+    places = {"train": folder / "train", "validation": folder / evaluation[0]}
+    found = {split: _classes(place) for split, place in places.items()}
+    _check_same_classes(places, found)
+    splits = {}
+    for split, classes in found.items():
+        paths = [path for files in classes.values() for path in files]
+        labels = [number for number, files in enumerate(classes.values()) for _ in files]
+        features = datasets.Features({image: datasets.Image(), label: datasets.ClassLabel(names=list(classes))})
+        splits[split] = datasets.Dataset.from_dict(
+            {image: paths, label: labels}, features=features, split=datasets.NamedSplit(split)
+        )
+    return datasets.DatasetDict(splits)
+
+
+def _classes(place: Path) -> dict[str, list[str]]:
+    """Class names of one split in sorted order, with their sorted image files."""
+    entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    folders = [entry for entry in entries if entry.is_dir() and not _is_hidden(entry)]
+    strays = [entry for entry in entries if not entry.is_dir()]
+    classes: dict[str, list[str]] = {}
+    for folder in folders:
+        files = sorted(os.scandir(folder.path), key=lambda entry: entry.name)
+        inner = next((entry for entry in files if entry.is_dir() and not _is_hidden(entry)), None)
+        if inner is not None:
+            raise Refused(f"{inner.path}: a folder inside a class folder; expected {place.name}/<class>/<image>")
+        classes[folder.name] = [entry.path for entry in files if _is_image(entry)]
+        strays += [entry for entry in files if not _is_image(entry)]
+        if not classes[folder.name]:
+            raise Refused(f"{folder.path}: the class holds no image; allowed: {', '.join(_extensions())}")
+    loose = next((entry for entry in strays if _is_image(entry)), None)
+    if loose is not None:
+        raise Refused(f"{loose.path}: an image outside a class folder; expected {place.name}/<class>/<image>")
+    if not classes:
+        raise Refused(f"{place}: the split is empty; expected {place.name}/<class>/<image>")
+    if strays:
+        others = f" and {len(strays) - 1} more" if len(strays) > 1 else ""
+        print(f"left out, no image: {strays[0].path}{others}", flush=True)
+    return classes
+
+
+def _check_same_classes(places: dict[str, Path], found: dict[str, dict[str, list[str]]]) -> None:
+    for one, other in (("train", "validation"), ("validation", "train")):
+        absent = [name for name in found[one] if name not in found[other]]
+        if absent:
+            others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            raise Refused(f"{places[other]}: no class folder {absent[0]}{others}, which {places[one]} has")
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    return entry.name.lower().endswith(_extensions()) and not entry.is_dir() and not _is_hidden(entry)
+
+
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".")
+
+
+def _extensions() -> tuple[str, ...]:
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    return tuple(IMG_EXTENSIONS)
