@@ -42,7 +42,12 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    """`length` is the most tokens that a sequence of text may have; longer ones are cut. Images have none."""
+    """`length` is the most tokens that a sequence of text may have; longer ones are cut. Images have none.
+
+    Pixels from 0 to 1 are normalised by `mean` and `std`, unless given those of the training split. `held_out`
+    samples of the training split are not trained on but evaluated beside the evaluation split, so that a result
+    can be chosen without looking at the latter.
+    """
 
     name: str
     length: Count | None = None
@@ -50,6 +55,9 @@ class Data(Section):
     train_samples: Count | None = None
     eval_samples: Count | None = None
     eval_batch_size: Count | None = None
+    held_out: Count | None = None
+    mean: float | None = None
+    std: float | None = Field(default=None, gt=0)
 
 
 class Sgd(Section):

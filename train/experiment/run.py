@@ -14,7 +14,7 @@ from typing import Any
 
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
-from train.engine.fit import Progress, evaluate, fit, is_better
+from train.engine.fit import Batches, Progress, evaluate, fit, is_better
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision, require_available
 from train.engine.probe import Probe, probe
@@ -178,7 +178,7 @@ class Run:
             raise Diverged(f"step {self.trainer.step_count}: the evaluation loss of the final weights is {loss}")
         if self.precision_name != "fp32":
             full = Precision("fp32", self.device)
-            metrics = self._score(full)
+            metrics = self._score(full, self.evaluation)
             self.record.log({"train/step": self.trainer.step_count} | {f"{key}_fp32": v for key, v in metrics.items()})
             self.precision.activate()
         self.final_weights = digest_of(self.trainer.evaluated_model)
@@ -188,19 +188,22 @@ class Run:
         self.record.log({**metrics, "memory/saved_for_backward_mib": self.probe.saved_mib})
         self.bar.update(metrics)
 
-    def _score(self, precision: Precision) -> dict[str, float]:
+    def _score(self, precision: Precision, batches: Batches) -> dict[str, float]:
         totals = evaluate(
             self.trainer.evaluated_model,
             self.task.forward,
             self.task.score,
-            self.evaluation,
+            batches,
             precision,
             stop_requested=lambda: self.signals.requested,
         )
         return self.task.summarise(totals)
 
     def _evaluate(self) -> None:
-        metrics = self._score(self.precision)
+        metrics = self._score(self.precision, self.evaluation)
+        if (held_out := getattr(self.train, "held_out", None)) is not None:
+            found = self._score(self.precision, held_out)
+            metrics |= {key.replace("eval/", "eval/held_out_"): value for key, value in found.items()}
         step = self.trainer.step_count
         self.record.log({"train/step": step, **metrics})
         self.bar.evaluated(step, metrics)
