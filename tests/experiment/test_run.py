@@ -17,7 +17,10 @@ from torch import nn
 from train import resnet
 from train.data import vision
 from train.engine.optim import build_schedule
+from train.experiment import run as run_module
 from train.experiment.config import Experiment, load
+from train.experiment.folder import RunFolder, open_folder
+from train.experiment.run import Run
 from train.experiment.tasks import image_classification
 
 from .harness import (
@@ -89,12 +92,16 @@ def test_ckp_13_a_signal_in_an_evaluation_then_resume_is_the_same_run(
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_ckp_13_a_signal_before_the_first_step_then_resume_is_the_same_run(fp32: Outcome, tmp_path: Path) -> None:
-    def terminated(config: Experiment) -> nn.Module:
+def test_ckp_13_a_signal_before_the_first_step_then_resume_is_the_same_run(
+    fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*arguments: object, **more: object) -> RunFolder:
         TERM()
-        return build(config)
+        return open_folder(*arguments, **more)  # type: ignore[arg-type]
 
-    stopped = run(tmp_path, build=terminated)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "open_folder", terminated)
+        stopped = run(tmp_path)
     assert stopped.status == 75
     assert stopped.summary["steps"]["attempted"] <= 1
     assert_same_run(run(tmp_path), fp32)
