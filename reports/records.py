@@ -1,7 +1,9 @@
 """The files of a record: strict JSON, whole or as lines, in which numbers that are not finite have names."""
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,33 @@ def revive(value: Any) -> Any:
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace `path` whole, so that a reader never sees half of it; its folder is made when missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_whole(path: Path, text: str) -> None:
+    """Replace `path` whole, so that a reader never sees half of it; its folder is made when missing.
+
+    Raises OSError naming `path` when the folder or the disk does not take it; `path` is then what it was before.
+    """
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    try:
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system name `path`: a write to a full disk says of itself only that it failed."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` with `value` as JSON, as `write_whole` does."""
+    write_whole(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -111,15 +111,26 @@ class Run:
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError) and error.filename:  # such as a full disk: the file and the fault say it all
+                raise
             traceback.print_exc()
             raise EngineFault(reason) from error
         finally:
-            summary = self._summary(status, reason, time.perf_counter() - started)
-            self.record.close(summary, command.STATUS[status])
             self.bar.stop()
-            if where := self.record.mirror.location():
-                print(where, flush=True)
+            self._close(status, reason, time.perf_counter() - started)
         return command.STATUS[status]
+
+    def _close(self, status: str, reason: str | None, seconds: float) -> None:
+        """End the record. A disk that does not take it fails a finished run; one that failed has said why already."""
+        try:
+            self.record.close(self._summary(status, reason, seconds), command.STATUS[status])
+        except OSError as error:
+            if status == "finished":
+                raise
+            if status != "failed":
+                print(f"warning: {error}", flush=True)
+        if where := self.record.mirror.location():
+            print(where, flush=True)
 
     def _restore(self, folder: RunFolder) -> None:
         assert folder.state is not None
