@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import yaml
 
-from reports.records import read_json, read_lines, write_json, write_whole
+from reports.records import read_environment, read_json, read_lines, write_json, write_whole
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences
@@ -69,7 +69,9 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
         _same_run(state["identity"], identity, source)
         history = _history(source, state["lines"])
     changed = differences((state["identity"] if state else previous or identity)["config"], identity["config"])
-    environment = read_json(path / "environment.json") or {}
+    environment, fault = read_environment(path / "environment.json")
+    if fault:
+        raise Refused(f"{fault}; move it away to go on without the record of earlier attempts")
     summary = read_json(path / "summary.json") or {}
     return RunFolder(
         path=path,
