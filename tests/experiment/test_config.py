@@ -164,11 +164,24 @@ def test_a_missing_key_is_named(key: str, tmp_path: Path) -> None:
     assert f"{key}: this key is required" in message
 
 
+@pytest.mark.parametrize("optimizer", ["{lr: 0.1}", "{}"])
+def test_a_missing_optimizer_name_is_named_with_those_there_are(optimizer: str) -> None:
+    message = refusal(f"optimizer={optimizer}")
+    assert message.endswith("tiny.yaml: optimizer.name: this key is required; allowed: adamw, sgd")
+
+
 def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
     message = refusal(path=written(tmp_path, TINY.read_text() + "batch_size: 16\n"))
     assert "repeated key batch_size" in message
     nested = TINY.read_text().replace("  lr: 0.05", "  lr: 0.05\n  lr: 0.5")
     assert "repeated key lr" in refusal(path=written(tmp_path, nested))
+
+
+def test_a_merge_key_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    text = TINY.read_text().replace("optimizer:\n", "optimizer: &base\n") + "schedule:\n  <<: *base\n"
+    message = refusal(path=written(tmp_path, text.replace("schedule:\n  name: linear\n", "")))
+    assert "case.yaml: not readable as YAML: merge keys (<<) are not read" in message
+    assert "write the merged ones out" in message
 
 
 @pytest.mark.parametrize(
