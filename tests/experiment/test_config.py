@@ -267,6 +267,20 @@ def test_the_name_is_that_of_the_file() -> None:
     assert load(TINY).name == "tiny"
 
 
+@pytest.mark.parametrize("name", [".", "..", "smoke", "replaced"])
+def test_a_name_that_is_taken_for_a_folder_of_results_is_refused(name: str) -> None:
+    assert f"name: {name!r} is taken; it names the folder of the results" in refusal(f"name={name}")
+
+
+@pytest.mark.parametrize("name", ["a/b", "/a", "a\\b", '""', '"a\\tb"', '"a\\0"'])
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
+    assert "tiny.yaml: name: string should match pattern" in refusal(f"name={name}")
+
+
+def test_a_name_with_other_letters_is_a_name() -> None:
+    assert load(TINY, ["name=résumé v1.0 (lr=0.1)"]).name == "résumé v1.0 (lr=0.1)"
+
+
 @pytest.mark.parametrize("path", [TINY, *CONFIGS], ids=lambda path: path.stem)
 def test_the_resolved_yaml_loads_as_the_same_experiment(path: Path, tmp_path: Path) -> None:
     config = load(path)
