@@ -1,8 +1,9 @@
 """Make everything that is shown from the committed records: python -m reports.build
 
 Reads the run records under reports/results/<experiment>/ and reports/results/engine_benchmark.json. Writes
-comparison.json, results.md, results.csv and report.html beside the records, and the tables in README.md
-between their markers. Running it twice changes nothing; a test runs it and compares.
+comparison.json, results.md, results.csv and report.html beside the records, reports/index.html and
+reports/README.md over all of them, and the tables in README.md between their markers. Running it twice changes
+nothing; a test runs it and compares.
 """
 
 import argparse
@@ -10,9 +11,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from reports import page, table
+from reports import index, page, table
 from reports.comparison import compare
+from reports.overview import FORMATS, overview
 from reports.records import read_json, write_json
+from reports.reproduction import reproductions
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
@@ -52,13 +55,13 @@ def between_markers(text: str, name: str, content: str) -> str:
 
 
 def build(out: Path) -> None:
-    """Write README.md and reports/results/ under `out`, from the committed records."""
+    """Write README.md, reports/index.html, reports/README.md and reports/results/ under `out`, from the records."""
     results = out / "reports" / "results"
     if results != RESULTS:
         shutil.copytree(RESULTS, results, dirs_exist_ok=True)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for folder in sorted(path.parent for path in results.glob("*/comparison.json")):
-        comparison = comparison_of(folder)
+    comparisons = {path.parent: comparison_of(path.parent) for path in sorted(results.glob("*/comparison.json"))}
+    for folder, comparison in comparisons.items():
         write_json(folder / "comparison.json", comparison)
         page.write(folder, comparison)
         if folder.name == "resnet20_digits":
@@ -67,13 +70,20 @@ def build(out: Path) -> None:
     if benchmark is not None:
         readme = between_markers(readme, "engine", engine_table(benchmark))
     (out / "README.md").write_text(readme, encoding="utf-8")
+    index.write(out / "reports", comparisons, reproductions(results), read_json(results / "calibration.json"))
 
 
 def main() -> None:
     """The command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--out", type=Path, default=ROOT, metavar="DIR", help="where to write (the repository)")
-    build(options.parse_args().out.resolve())
+    options.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
+    given = options.parse_args()
+    if given.format is None:
+        build(given.out.resolve())
+        return
+    folders = [path.parent for path in sorted(RESULTS.glob("*/comparison.json"))]
+    print(overview([(folder.name, comparison_of(folder)) for folder in folders], given.format))
 
 
 if __name__ == "__main__":

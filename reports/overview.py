@@ -5,38 +5,63 @@ without one is a row that says so.
 """
 
 import argparse
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reports import table
 from reports.records import read_json
 
+FORMATS = ("markdown", "latex", "csv")
+Entry = tuple[str, Mapping[str, Any] | None]
 
-def overview(folders: Sequence[Path]) -> str:
-    """The Markdown table: one row for each experiment and precision, the metric of each named in its cell."""
+
+def overview(entries: Sequence[Entry], form: str = "markdown") -> str:
+    """The table of experiments by name, in one of `FORMATS`; a row for each precision, its metric named in its cell."""
+    titles, rows = cells(entries)
+    if form == "csv":
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows([titles, *rows])
+        return buffer.getvalue().rstrip("\n")
+    if form == "latex":
+        return _latex(titles, rows)
+    lines = [titles, [":--", ":--", *["--:"] * (len(titles) - 2)], *rows]
+    return "\n".join(table.line(texts) for texts in lines)
+
+
+def cells(entries: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows as texts."""
     rows: list[list[str]] = []
     titles: list[str] = []
-    for folder in folders:
-        comparison = read_json(folder / "comparison.json")
+    for name, comparison in entries:
         if comparison is None:
-            rows.append([folder.name, "n/a", "no comparison.json: it did not finish"])
+            rows.append([name, table.MISSING, "no comparison.json: it did not finish"])
             continue
-        name, metric, *others = table.header(comparison)
-        titles = ["experiment", name, "metric", *others]
+        precision, metric, *others = table.header(comparison)
+        titles = ["experiment", precision, "metric", *others]
         for row in comparison["rows"]:
             precision, value, *figures = table.cells(row)
             rows.append([comparison["experiment"], precision, f"{metric} {value}" if row["seeds"] else value, *figures])
     titles = titles or ["experiment", "precision", "metric"]
-    filled = [row + [table.MISSING] * (len(titles) - len(row)) for row in rows]
-    lines = [titles, [":--", ":--", *["--:"] * (len(titles) - 2)], *filled]
-    return "\n".join(table.line(texts) for texts in lines)
+    return titles, [row + [table.MISSING] * (len(titles) - len(row)) for row in rows]
+
+
+def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""A `tabular` for the package booktabs."""
+    special = {character: f"\\{character}" for character in "&%$#_{}"} | {"±": r"$\pm$", "\\": r"\textbackslash{}"}
+    lines = [" & ".join("".join(special.get(c, c) for c in text) for text in row) + r" \\" for row in (titles, *rows)]
+    head = [rf"\begin{{tabular}}{{ll{'r' * (len(titles) - 2)}}}", r"\toprule", lines[0], r"\midrule"]
+    return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 
 def main() -> None:
     """The command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    print(overview(options.parse_args().folders))
+    folders = options.parse_args().folders
+    print(overview([(folder.name, read_json(folder / "comparison.json")) for folder in folders]))
 
 
 if __name__ == "__main__":

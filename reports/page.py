@@ -48,6 +48,17 @@ def answers(comparison: Mapping[str, Any], model: str) -> list[str]:
     return found
 
 
+def model_of(folder: Path, comparison: Mapping[str, Any]) -> str:
+    """What was trained on what, as its runs' configuration says."""
+    config = _any_config(folder, comparison)
+    return f"{config['arch']} on {config['data']['name']}" if config else str(comparison["experiment"])
+
+
+def _any_config(folder: Path, comparison: Mapping[str, Any]) -> dict[str, Any]:
+    names = [run["run"] for run in comparison["runs"]]
+    return next((found for name in names if (found := _config(folder / name / "config.yaml"))), {})
+
+
 def _answer(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, model: str, seeds: int) -> str:
     precision = row["precision"]
     if not row["seeds"]:
@@ -102,14 +113,13 @@ def _quality(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, seeds: 
 def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
     names = [run["run"] for run in comparison["runs"]]
     environments = {name: found for name in names if (found := read_environment(folder / name / "environment.json")[0])}
-    config = next((found for name in names if (found := _config(folder / name / "config.yaml"))), {})
-    model = f"{config['arch']} on {config['data']['name']}" if config else comparison["experiment"]
+    config = _any_config(folder, comparison)
     histories = {name: read_lines(folder / name / "metrics.jsonl")[0] for name in names}
     drawn = charts.draw(comparison, histories)
     return TEMPLATES.get_template("page.html.jinja").render(
         comparison=comparison,
         experiment=comparison["experiment"],
-        answers=answers(comparison, model),
+        answers=answers(comparison, model_of(folder, comparison)),
         recipe=_recipe(config),
         header=table.header(comparison),
         rows=[(row, table.cells(row)) for row in comparison["rows"]],
