@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -23,7 +22,7 @@ from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment
 from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
-from train.experiment.mirror import Mirror
+from train.experiment.mirrored import mirror_comparison
 
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
@@ -85,7 +84,8 @@ class Comparison:
         for note in table.notes(comparison):
             print(note)
         print(f"report: {self.folder / 'report.html'}", flush=True)
-        self._mirror(comparison)
+        if where := mirror_comparison(self.folder, self.config, comparison).location():
+            print(where, flush=True)
         return worst or (0 if succeeded(comparison) else command.STATUS["failed"])
 
     def _check_folder(self, folder: Path) -> None:
@@ -158,35 +158,11 @@ class Comparison:
         if self.child is not None and self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
 
-    def _mirror(self, comparison: dict[str, Any]) -> None:
-        """The comparison as one more W&B run: the table and the report."""
-        mirror = Mirror(
-            self.folder,
-            run_id=f"{self.config.digest()[:8]}-{'-'.join(self.precisions)}-{len(self.seeds)}",
-            group=f"{self.config.name}-{self.config.digest()[:8]}",
-            job_type="comparison",
-            name=f"{self.config.name}-comparison",
-            tags=[self.config.model, self.config.arch, self.config.data.name],
-            config=self.config.model_dump(),
-        )
-        mirror.open()
-        rows = [table.cells(row) for row in comparison["rows"]]
-        mirror.call("table", lambda run: run.log({"comparison": _wandb_table(table.header(comparison), rows)}))
-        mirror.close({row["precision"]: row for row in comparison["rows"]}, 0 if succeeded(comparison) else 1)
-        if where := mirror.location():
-            print(where, flush=True)
-
 
 def _end_with_parent() -> None:
     """Ask Linux to stop this process when the comparison is killed, so that it does not train on unseen."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _wandb_table(columns: Sequence[str], rows: Sequence[list[str]]) -> Any:
-    import wandb
-
-    return wandb.Table(columns=list(columns), data=list(rows))
 
 
 if __name__ == "__main__":
