@@ -6,6 +6,7 @@ from models import unknown_architecture
 from models.cifar_resnet import ARCHITECTURES as CIFAR_ARCHITECTURES
 from models.cifar_resnet import CifarResNet
 from models.image_weights import load_pretrained
+from models.small_nets import SMALL_NETS
 
 SMALL_IMAGE = 64
 # Architectures whose names end so are made for 32 pixels, their stem included; the others are as published.
@@ -38,6 +39,10 @@ FAMILIES = {
     "convnext": ("convnext_small_image", "convnext_tiny", "convnext_small", "convnext_base", "convnext_large"),
     "vit": ("vit_small_image", "vit_s_16", "vit_b_16", "vit_b_32", "vit_l_16", "deit_tiny", "deit_small", "deit_base"),
     "swin": ("swin_small_image", "swin_t", "swin_s", "swin_b"),
+    "lenet": ("lenet5",),
+    "mlp": ("mlp_256_128_100",),
+    "fashion_simple_net": ("fashion_simple_net",),
+    "two_convolutions": ("two_convolutions",),
 }
 # Below these sizes an unpadded layer has nothing left to work on (Inception: its auxiliary head).
 SMALLEST_IMAGE = {
@@ -47,6 +52,7 @@ SMALLEST_IMAGE = {
     "convnext_small_image": 16,
     "inception_v3": 107,
     "inception_small_image": 29,
+    "lenet5": 12,
 }
 SMALLEST_OTHERWISE = 8
 PATCH = {**dict.fromkeys(FAMILIES["vit"], 16), "vit_b_32": 32, "vit_small_image": 4}
@@ -73,8 +79,10 @@ def build(
     if dropout is not None:
         raise ValueError(f"dropout: {arch} keeps its architecture's own; leave it null, not {dropout:g}")
     _check_size(arch, image_size)
-    if arch in CIFAR_ARCHITECTURES:
-        model: nn.Module = CifarResNet(int(arch.removeprefix("resnet")), num_classes, in_channels)
+    if arch in SMALL_NETS:
+        model: nn.Module = SMALL_NETS[arch](num_classes, in_channels, image_size)
+    elif arch in CIFAR_ARCHITECTURES:
+        model = CifarResNet(int(arch.removeprefix("resnet")), num_classes, in_channels)
     else:
         from models import vision_forms  # torchvision: two seconds that a CIFAR ResNet need not pay
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.records import read_json
+from reports.records import read_environment, read_json
 from reports.statistics import Interval, mean, speedup, standard_deviation
 
 COLUMNS = (
@@ -44,7 +44,7 @@ def compare(folder: Path, precisions: Sequence[str], seeds: Sequence[int], comma
     benchmark = read_json(folder / "benchmark.json")
     experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
     rows = [_row(experiment, precision, runs, benchmark) for precision in precisions]
-    environments = [read_json(folder / run["run"] / "environment.json") for run in runs]
+    environments = [read_environment(folder / run["run"] / "environment.json")[0] for run in runs]
     return {
         "experiment": experiment,
         "command": command,
@@ -68,12 +68,14 @@ def succeeded(comparison: Mapping[str, Any]) -> bool:
 def _run(folder: Path, precision: str, seed: int) -> dict[str, Any]:
     name = f"{precision}-s{seed}"
     summary = read_json(folder / name / "summary.json") or {}
-    environment = read_json(folder / name / "environment.json") or {}
+    environment, fault = read_environment(folder / name / "environment.json")
     final = summary.get("final", {})
     metric = summary.get("metric")
     status = summary.get("status", "missing")
     reason = summary.get("reason") or (None if summary else "no summary.json: the run never began or was killed")
     lengths = [attempt["changed"] for attempt in environment.get("attempts", []) if attempt.get("changed")]
+    if status == "finished" and fault:
+        status, reason = "failed", fault  # whether it was trained in one go is not known
     if status == "finished" and any(key in change for change in lengths for key in ("epochs", "max_steps")):
         status, reason = "failed", f"trained in parts of different length: {lengths}; run it anew with --resume never"
     if status == "finished" and final.get(metric) is None:

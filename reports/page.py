@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from reports import charts, table
 from reports.comparison import BASELINE
-from reports.records import read_json, read_lines
+from reports.records import read_environment, read_lines
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -90,7 +90,7 @@ def _quality(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, seeds: 
 
 def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
     names = [run["run"] for run in comparison["runs"]]
-    environments = {name: found for name in names if (found := read_json(folder / name / "environment.json"))}
+    environments = {name: found for name in names if (found := read_environment(folder / name / "environment.json")[0])}
     config = next((found for name in names if (found := _config(folder / name / "config.yaml"))), {})
     model = f"{config['arch']} on {config['data']['name']}" if config else comparison["experiment"]
     histories = {name: read_lines(folder / name / "metrics.jsonl")[0] for name in names}
@@ -107,7 +107,7 @@ def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
         metric=(comparison["metric"] or "metric").removeprefix("eval/"),
         runs=[_run(folder, run) for run in comparison["runs"]],
         facts=_facts(list(environments.values())),
-        commits=_distinct(found.get("git") for found in environments.values()),
+        commits=_distinct(_commit(found) for found in environments.values()),
         arithmetic=_arithmetic(comparison, environments),
         script=config.get("model", "MODEL"),
         files=[name for name in FILES if (folder / name).exists()],
@@ -161,10 +161,15 @@ def _told(environment: Mapping[str, Any]) -> dict[str, str]:
     return {
         "device": ", ".join([str(device.get("name", table.MISSING)), *_pairs(details)]),
         "CPU": ", ".join(_pairs({key: value for key, value in cpu.items() if key != "instruction_sets"})),
-        "instruction sets": ", ".join(cpu.get("instruction_sets", [])) or "none that matters here",
+        "instruction sets": ", ".join(cpu.get("instruction_sets") or []) or "none that matters here",
         "platform": str(environment.get("platform", table.MISSING)),
         "versions": ", ".join(_pairs(environment.get("versions") or {})),
     }
+
+
+def _commit(environment: Mapping[str, Any]) -> dict[str, Any] | None:
+    git = environment.get("git")
+    return {"commit": git.get("commit"), "dirty": git.get("dirty")} if git else None
 
 
 def _arithmetic(comparison: Mapping[str, Any], environments: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:

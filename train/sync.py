@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from reports.records import read_json, read_lines
+from reports.records import read_environment, read_json, read_lines
 from train.engine.errors import Refused, unknown
 from train.experiment import command
 from train.experiment.config import Experiment
@@ -107,11 +107,13 @@ class ComparisonRecord:
 
 def read_run(folder: Path) -> RunRecord:
     """The record in a run's folder; raises `Refused` where there is none, and for a smoke run or one that goes on."""
-    environment = read_json(folder / "environment.json")
+    environment, fault = read_environment(folder / "environment.json")
     config = recorded_config(folder)
-    if environment is None or config is None:
-        missing = "environment.json" if environment is None else "config.yaml"
-        raise Refused(f"{folder} is not the folder of a run: it has no readable {missing}{_runs_in(folder)}")
+    if fault:
+        raise Refused(fault)
+    if not environment or config is None:
+        missing = "config.yaml" if environment else "environment.json"
+        raise Refused(f"{folder} is not the folder of a run: it has no {missing}{_runs_in(folder)}")
     try:
         run_id, seed, precision = environment["run_id"], environment["seed"], environment["precision"]["requested"]
     except (KeyError, TypeError):

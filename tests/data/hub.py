@@ -1,6 +1,7 @@
 """Small data sets in the Hub's parquet layout, and the experiments that read them."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,21 @@ def random_pixels(count: int, size: int, channels: int, seed: int = 0) -> np.nda
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def image_table(encoded: list[bytes], labels: list[int], image: str = "image", label: str = "label") -> Any:
+def image_table(
+    encoded: list[bytes],
+    labels: Sequence[float],
+    image: str = "image",
+    label: str = "label",
+    label_type: str = "int64",
+) -> Any:
     import datasets
 
-    features = datasets.Features({image: datasets.Image(), label: datasets.Value("int64")})
+    features = datasets.Features({image: datasets.Image(), label: datasets.Value(label_type)})
     rows = {image: [{"bytes": data, "path": None} for data in encoded], label: labels}
     return datasets.Dataset.from_dict(rows, features=features)
 
 
-def write_split(folder: Path, split: str, encoded: list[bytes], labels: list[int], **columns: str) -> Path:
+def write_split(folder: Path, split: str, encoded: list[bytes], labels: Sequence[float], **columns: str) -> Path:
     """One split as `<folder>/data/<split>-00000-of-00001.parquet`."""
     path = folder / "data" / f"{split}-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)

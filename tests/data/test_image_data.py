@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from train.data.vision import CROP_PADDING, ImageSet, ResidentImages, check_labe
 from train.engine.errors import Refused
 from train.engine.fit import Batches
 from train.engine.step import Batch
+from train.experiment.config import load as read
 
 CPU = torch.device("cpu")
+QUICK = Path(__file__).resolve().parents[2] / "configs" / "resnet20_digits.yaml"
 
 
 def resident(
@@ -267,3 +270,33 @@ def test_pixel_statistics_are_those_of_the_pixels() -> None:
     mean, deviation = pixel_statistics(images)
     torch.testing.assert_close(mean, pixels.mean(dim=(0, 1, 2)).float())
     torch.testing.assert_close(deviation, pixels.std(dim=(0, 1, 2), correction=0).float())
+
+
+def test_held_out_samples_are_the_same_for_every_seed_and_never_trained_on() -> None:
+    config = read(QUICK, ["data.held_out=100", "data.augment=none"])
+    whole, _ = load(read(QUICK, ["data.augment=none"]), 0, CPU)
+    first, second = (load(config, seed, CPU)[0] for seed in (0, 1))
+    assert (first.samples, first.held_out.samples, whole.samples) == (1337, 100, 1437)
+    assert torch.equal(first.held_out.images, second.held_out.images)
+    kept, rest = ({image.numpy().tobytes() for image in split.images} for split in (first.held_out, first))
+    everything = [image.numpy().tobytes() for image in whole.images]
+    assert kept | rest == set(everything)
+    assert len(kept & rest) <= len(everything) - len(set(everything))  # but for images that the set has twice
+    assert whole.held_out is None
+
+
+def test_pixels_are_normalised_by_the_given_statistics() -> None:
+    changes = ["data.mean=0.1307", "data.std=0.3081", "data.augment=none"]
+    config = read(QUICK, changes)
+    train, evaluation = load(config, 0, CPU)
+    batch = next(evaluation.epoch(0))
+    pixels = evaluation.images[: len(batch["images"])].permute(0, 3, 1, 2).double() / 255
+    torch.testing.assert_close(batch["images"].double(), (pixels - 0.1307) / 0.3081, rtol=1e-5, atol=1e-5)
+    assert train.mean.tolist() == [pytest.approx(0.1307)]
+
+
+@pytest.mark.parametrize("count", [1437, 5000])
+def test_holding_out_everything_is_refused(count: int) -> None:
+    config = read(QUICK, [f"data.held_out={count}"])
+    with pytest.raises(Refused, match=f"data.held_out: {count} leaves none of the 1437 training samples"):
+        load(config, 0, CPU)

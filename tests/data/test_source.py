@@ -85,6 +85,13 @@ def test_dat_05_a_label_outside_the_classes_is_named(folder: Path, pixels: np.nd
         load(CONFIG, seed=0, device=CPU)
 
 
+def test_dat_05_a_label_that_is_no_integer_is_named(folder: Path, pixels: np.ndarray) -> None:
+    for split in ("train", "test"):
+        write_split(folder, split, [png(image) for image in pixels[:3]], [1.0, 2.5, 9.0], label_type="float32")
+    with pytest.raises(Refused, match=r"'fashion_mnist': column 'label' holds 1\.0 at sample 0, not an integer"):
+        load(CONFIG, seed=0, device=CPU)
+
+
 def test_a_missing_split_is_named_with_those_that_are_there(folder: Path) -> None:
     (folder / "data" / "test-00000-of-00001.parquet").unlink()
     with pytest.raises(Refused, match=r"'fashion_mnist': its split 'test' is missing or empty; found: train"):

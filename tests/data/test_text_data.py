@@ -257,6 +257,13 @@ def test_what_does_not_fit_is_refused(settings: Any, message: str) -> None:
         text.load_classification(settings, 0, CPU)
 
 
+def test_dat_05_a_label_that_is_no_integer_is_named(tmp_path: Path) -> None:
+    columns = {"sentence": TEXTS, "label": [1.0, 0.0, 0.5, 0.0, 1.0, 0.0]}
+    write(tmp_path / "root" / "sst2", train=columns, validation=columns)
+    with pytest.raises(Refused, match=r"'sst2': column 'label' holds 1\.0 at sample 0, not an integer"):
+        text.load_classification(config("sst2", 6, num_classes=2, vocab_size=60, batch_size=6), 0, CPU)
+
+
 def test_text_without_a_length_is_refused() -> None:
     with pytest.raises(Refused, match=r"data\.length: this key is required"):
         text.load_language(experiment({"name": "pydoc"}), 0, CPU)

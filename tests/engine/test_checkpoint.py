@@ -1,3 +1,4 @@
+import errno
 import random
 import resource
 import subprocess
@@ -5,7 +6,7 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -51,12 +52,12 @@ def test_what_is_saved_is_what_is_loaded(saved: Path) -> None:
 def test_a_failure_while_writing_leaves_the_old_file_and_no_other(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved.read_bytes()
 
-    def full_disk(state: object, path: Path) -> None:
-        path.write_bytes(before[: len(before) // 2])
+    def broken(state: object, file: IO[bytes]) -> None:
+        file.write(before[: len(before) // 2])
         raise RuntimeError("PytorchStreamWriter failed writing file")
 
-    monkeypatch.setattr(torch, "save", full_disk)
-    with pytest.raises(OSError, match=r"last\.pt: the checkpoint could not be written: .*failed writing"):
+    monkeypatch.setattr(torch, "save", broken)
+    with pytest.raises(OSError, match=r"the checkpoint could not be written: .*failed writing file: '.*last\.pt'"):
         checkpoint.save(saved, {"weights": {}})
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == ["last.pt"]
@@ -68,8 +69,8 @@ def test_an_interruption_while_writing_leaves_the_old_file_and_no_other(
 ) -> None:
     before = saved.read_bytes()
 
-    def interrupted(state: object, path: Path) -> None:
-        path.write_bytes(b"half")
+    def interrupted(state: object, file: IO[bytes]) -> None:
+        file.write(b"half")
         raise error
 
     monkeypatch.setattr(torch, "save", interrupted)
@@ -83,9 +84,20 @@ def test_a_file_that_was_written_wrongly_never_takes_the_place_of_the_old_one(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = saved.read_bytes()
-    monkeypatch.setattr(torch, "save", lambda state, path: path.write_bytes(before[:-100]))
-    with pytest.raises((OSError, zipfile.BadZipFile)):
+    monkeypatch.setattr(torch, "save", lambda state, file: file.write(before[:-100]))
+    with pytest.raises(OSError, match=r"last\.pt"):
         checkpoint.save(saved, {"weights": {}})
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == ["last.pt"]
+
+
+@pytest.mark.parametrize("values", [1, 500_000])
+def test_a_full_disk_is_called_so_and_leaves_the_old_file_and_no_other(saved: Path, values: int) -> None:
+    before = saved.read_bytes()
+    saved.with_name("last.pt.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"could not be written: No space left on device: '.*last\.pt'") as caught:
+        checkpoint.save(saved, {"weights": torch.zeros(values)})
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(saved))
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == ["last.pt"]
 

@@ -25,7 +25,7 @@ def _short_and_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def _signals_restored() -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from reports.records import read_lines
 from train.engine.step import Batch, Forward
 from train.experiment import run as run_module
+from train.experiment import signals
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import classify_images, image_classification
@@ -216,6 +217,7 @@ def _child(function: Callable[[], int], log: Path, environment: dict[str, str]) 
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ.update(environment)
+    signals.leave_at_once()  # as `python -m train.MODEL` does first of all
     sys.exit(function())
 
 

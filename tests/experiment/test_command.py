@@ -1,5 +1,6 @@
 """The command line: what is refused before any work, with one line that helps."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from train.experiment import run as run_module
 
-from .harness import DIGITS, TINY, build, command, run
+from .harness import DIGITS, ROOT, TINY, build, command, run, script, start, wait
 
 
 def refused(out: Path, *arguments: str, config: Path = TINY, precision: str = "fp32", **parts: object) -> str:
@@ -156,6 +157,24 @@ def test_options_stand_before_and_after_overrides(tmp_path: Path) -> None:
     resolved = (tmp_path / "tiny" / "fp32-s3" / "config.yaml").read_text()
     assert "max_steps: 1\n" in resolved
     assert "batch_size: 4\n" in resolved
+
+
+def test_the_file_may_follow_the_overrides(tmp_path: Path) -> None:
+    status, _, stderr = command(
+        ["max_steps=1", "--precision", "fp32", "batch_size=4", str(TINY), "--out", str(tmp_path), "log_every=2"]
+    )
+    assert status == 0, stderr
+    resolved = (tmp_path / "tiny" / "fp32-s0" / "config.yaml").read_text()
+    for line in ("max_steps: 1", "batch_size: 4", "log_every: 2"):
+        assert f"\n{line}\n" in resolved
+
+
+def test_the_script_of_another_model_is_refused(tmp_path: Path, log: Path) -> None:
+    bert = str(ROOT / "configs" / "bert_digits.yaml")
+    process = start(functools.partial(script, bert, "--precision", "fp32", "--out", str(tmp_path / "out")), log)
+    assert wait(process) == 2
+    assert log.read_text() == f"error: {bert} is for model 'bert', but this is the script of 'resnet'\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_ux_07_help_shows_options_and_defaults() -> None:

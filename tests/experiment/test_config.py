@@ -164,11 +164,24 @@ def test_a_missing_key_is_named(key: str, tmp_path: Path) -> None:
     assert f"{key}: this key is required" in message
 
 
+@pytest.mark.parametrize("optimizer", ["{lr: 0.1}", "{}"])
+def test_a_missing_optimizer_name_is_named_with_those_there_are(optimizer: str) -> None:
+    message = refusal(f"optimizer={optimizer}")
+    assert message.endswith("tiny.yaml: optimizer.name: this key is required; allowed: adamw, sgd")
+
+
 def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
     message = refusal(path=written(tmp_path, TINY.read_text() + "batch_size: 16\n"))
     assert "repeated key batch_size" in message
     nested = TINY.read_text().replace("  lr: 0.05", "  lr: 0.05\n  lr: 0.5")
     assert "repeated key lr" in refusal(path=written(tmp_path, nested))
+
+
+def test_a_merge_key_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    text = TINY.read_text().replace("optimizer:\n", "optimizer: &base\n") + "schedule:\n  <<: *base\n"
+    message = refusal(path=written(tmp_path, text.replace("schedule:\n  name: linear\n", "")))
+    assert "case.yaml: not readable as YAML: merge keys (<<) are not read" in message
+    assert "write the merged ones out" in message
 
 
 @pytest.mark.parametrize(
@@ -252,6 +265,20 @@ def test_overrides_apply_in_order_and_create_a_section() -> None:
 
 def test_the_name_is_that_of_the_file() -> None:
     assert load(TINY).name == "tiny"
+
+
+@pytest.mark.parametrize("name", [".", "..", "smoke", "replaced"])
+def test_a_name_that_is_taken_for_a_folder_of_results_is_refused(name: str) -> None:
+    assert f"name: {name!r} is taken; it names the folder of the results" in refusal(f"name={name}")
+
+
+@pytest.mark.parametrize("name", ["a/b", "/a", "a\\b", '""', '"a\\tb"', '"a\\0"'])
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
+    assert "tiny.yaml: name: string should match pattern" in refusal(f"name={name}")
+
+
+def test_a_name_with_other_letters_is_a_name() -> None:
+    assert load(TINY, ["name=résumé v1.0 (lr=0.1)"]).name == "résumé v1.0 (lr=0.1)"
 
 
 @pytest.mark.parametrize("path", [TINY, *CONFIGS], ids=lambda path: path.stem)

@@ -273,6 +273,64 @@ def test_a_folder_in_use_is_refused_to_another_process(resume: str, fp32: Outcom
     assert run_apart(tmp_path, log) == 0
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("damage", ["cut", "a line in the middle"])
+def test_ckp_05_metrics_that_lack_lines_of_the_checkpoint_are_refused(
+    damage: str, named: bool, fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    file, checkpoint = folder / "metrics.jsonl", folder / "checkpoints" / "last.pt"
+    lines = file.read_text().splitlines(keepends=True)
+    counted = len(fp32.rows) - 1  # compute-only throughput comes after the last checkpoint
+    file.write_text("".join(lines[:5] if damage == "cut" else [*lines[:3], lines[3][:9] + "\n", *lines[4:counted]]))
+    left = 5 if damage == "cut" else counted - 1
+    before = snapshot(folder)
+    done = run(tmp_path, options=("--resume", str(checkpoint)) if named else ())
+    assert done.status == 2
+    expected = f"{file} has {left} of the {counted} lines that belong to {checkpoint}; start again with --resume never"
+    assert done.err == f"error: {expected}\n"
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('{"attempts": 5}', "is not the environment of a run: attempts is 5, not a list"),
+        ('{"attempts": [{}, "x"]}', 'is not the environment of a run: attempts[1] is "x", not an object'),
+        ('{"run_id": 7}', "is not the environment of a run: run_id is 7, not a text"),
+        ('["attempts"]', 'is not the environment of a run: it is ["attempts"], not an object'),
+        ('{"attempts": [', "is not readable as JSON: Expecting value"),
+    ],
+)
+def test_an_environment_of_another_shape_is_refused_by_name(
+    content: str, fault: str, fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    (folder / "environment.json").write_text(content)
+    before = snapshot(folder)
+    done = run(tmp_path)
+    assert done.status == 2
+    assert done.err.startswith(f"error: {folder / 'environment.json'} {fault}")
+    assert done.err.endswith("; move it away to go on without the record of earlier attempts\n")
+    assert done.err.count("\n") == 1
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("content", ["{}", '{"attempts": null, "cpu": null}', None])
+def test_an_environment_without_its_parts_is_begun_anew(content: str | None, fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    (folder / "environment.json").unlink()
+    if content is not None:
+        (folder / "environment.json").write_text(content)
+    done = run(tmp_path)
+    assert done.status == 0
+    assert [attempt["from_step"] for attempt in done.environment["attempts"]] == [12]
+    assert done.environment["cpu"] == fp32.environment["cpu"]
+
+
 def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outcome, tmp_path: Path) -> None:
     folder = copy_of(fp32, tmp_path)
     (folder / "config.yaml").write_text("model: [resnet")

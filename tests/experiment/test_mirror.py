@@ -3,6 +3,8 @@
 import functools
 import json
 import math
+import os
+import socket
 import sys
 import threading
 import time
@@ -16,7 +18,7 @@ from train.experiment import mirror as mirror_module
 from train.experiment import mirrored
 from train.experiment.mirror import Mirror, mode
 
-from .harness import AtCall, Outcome, Poisoned, offline_records, run
+from .harness import TINY, AtCall, Outcome, Poisoned, folder_of, offline_records, run, start, wait
 
 FAKE_KEY = "0123456789abcdef" * 2 + "secret00"
 
@@ -257,6 +259,38 @@ def test_wb_05_an_outage_in_log_and_finish_does_not_touch_the_run(
     assert "warning: Weights & Biases did not finish within 0.2 s" in done.out
     assert f"warning: {len(done.rows) - 4} calls to Weights & Biases failed; {done.folder} has everything" in done.out
     assert len(wandb.lines) == 4
+
+
+def test_wb_05_a_server_that_never_answers_does_not_hold_the_run_up(fp32: Outcome, tmp_path: Path, log: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # the kernel takes connections; nobody reads from them
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        online = {"WANDB_MODE": "online", "WANDB_API_KEY": FAKE_KEY, "WANDB_BASE_URL": address}
+        assert wait(start(functools.partial(_run_with_a_second_to_start, tmp_path), log, **online)) == 0
+    assert log.read_text().count("warning: Weights & Biases did not start within 1 s") == 1
+    done = Outcome(0, "", "", folder_of(tmp_path, TINY, "fp32"))
+    assert done.numbers == fp32.numbers
+
+
+def _run_with_a_second_to_start(out: Path) -> int:
+    # W&B's own limit is far off: the mirror's has to be enough.
+    import wandb
+
+    settings = wandb.Settings
+    wandb.Settings = lambda **given: settings(**{**given, "init_timeout": 20.0})  # type: ignore[assignment, misc]
+    mirrored.Mirror = functools.partial(Mirror, init_seconds=1.0)  # type: ignore[misc, assignment]
+    done = run(out)
+    print(done.out, flush=True)
+    os._exit(done.status)  # W&B's own clean-up would wait for its limit
+
+
+def test_wb_05_w_and_b_is_told_the_limit_and_to_give_up_on_a_server_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = fake(monkeypatch)
+    run(tmp_path, "max_steps=1")
+    settings = wandb.arguments["settings"]
+    assert settings.init_timeout == mirror_module.INIT_SECONDS
+    assert settings.x_graphql_retry_max == mirror_module.RETRIES
 
 
 @pytest.mark.parametrize("call", ["init", "define_metric", "summary", "finish"])

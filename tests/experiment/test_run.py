@@ -17,7 +17,10 @@ from torch import nn
 from train import resnet
 from train.data import vision
 from train.engine.optim import build_schedule
+from train.experiment import run as run_module
 from train.experiment.config import Experiment, load
+from train.experiment.folder import RunFolder, open_folder
+from train.experiment.run import Run
 from train.experiment.tasks import image_classification
 
 from .harness import (
@@ -89,12 +92,16 @@ def test_ckp_13_a_signal_in_an_evaluation_then_resume_is_the_same_run(
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_ckp_13_a_signal_before_the_first_step_then_resume_is_the_same_run(fp32: Outcome, tmp_path: Path) -> None:
-    def terminated(config: Experiment) -> nn.Module:
+def test_ckp_13_a_signal_before_the_first_step_then_resume_is_the_same_run(
+    fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*arguments: object, **more: object) -> RunFolder:
         TERM()
-        return build(config)
+        return open_folder(*arguments, **more)  # type: ignore[arg-type]
 
-    stopped = run(tmp_path, build=terminated)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "open_folder", terminated)
+        stopped = run(tmp_path)
     assert stopped.status == 75
     assert stopped.summary["steps"]["attempted"] <= 1
     assert_same_run(run(tmp_path), fp32)
@@ -294,6 +301,22 @@ def test_mea_10_the_final_weights_are_evaluated_once_more_in_fp32(bf16: Outcome,
     assert not any("eval/loss_fp32" in row for row in fp32.rows)
 
 
+# Compute-only throughput
+
+
+def test_steps_of_the_compute_only_throughput_move_nothing(tmp_path: Path) -> None:
+    overrides = ["optimizer.weight_decay=0.1", "schedule.name=constant"]  # at the last step's rate they would move
+    done = Run(build, image_classification, TINY, overrides, "fp32", 0).prepare("cpu")
+    schedule = done.trainer.schedule
+    assert done.execute(tmp_path, "auto") == 0
+    assert done.record.last()["throughput/compute_samples_per_sec"] > 0
+    saved = Outcome(0, "", "", done.folder.path).weights()
+    for name, parameter in done.model.named_parameters():
+        assert torch.equal(parameter, saved[name]), name
+    assert (done.trainer.step_count, done.trainer.applied_step) == (12, 12)
+    assert done.trainer.schedule is schedule
+
+
 # How a run ends
 
 
@@ -330,6 +353,25 @@ def test_wb_08_a_diverged_run_keeps_the_loss_as_it_was(precision: str, tmp_path:
     assert math.isnan(losses[3])
     assert done.summary["final"]["train/loss"] == "NaN"
     assert done.summary["nonfinite_loss_steps"] == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_ux_05_final_weights_without_a_finite_evaluation_loss_end_the_run_as_diverged(
+    value: float, tmp_path: Path
+) -> None:
+    def overflowing(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, labels = image_classification.forward(model, batch)
+        last = not model.training and len(evaluated) > 4  # four batches an evaluation
+        evaluated.extend([1] * (not model.training))
+        return (logits - value if last else logits), labels
+
+    evaluated: list[int] = []
+    done = run(tmp_path, forward=overflowing)
+    assert done.status == 3
+    assert done.err == "diverged: step 12: the evaluation loss of the final weights is nan\n"
+    assert done.summary["status"] == "diverged"
+    assert done.summary["final"]["eval/loss"] == "NaN"
+    assert math.isfinite(done.column("eval/loss")[6])
 
 
 def test_wb_08_fp16_skips_a_non_finite_loss_counts_it_and_keeps_its_value(fp16: Outcome, tmp_path: Path) -> None:

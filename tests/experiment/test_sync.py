@@ -214,6 +214,11 @@ def _copy(folder: Path) -> Path:
     return folder.with_name("copy")
 
 
+def _other_shape(folder: Path) -> Path:
+    (folder / "environment.json").write_text('{"run_id": "ffff0000", "attempts": 3}')
+    return folder
+
+
 def _damaged(folder: Path) -> Path:
     (folder / "config.yaml").write_text("name: tiny\nbatch_size: many\n")
     return folder
@@ -225,10 +230,11 @@ def _damaged(folder: Path) -> Path:
         (_no_metrics, "fp16-s1 has no metrics: metrics.jsonl is missing or has no whole line"),
         (_smoke, "fp16-s1 is a smoke run"),
         (_killed_smoke, "fp16-s1 is a smoke run"),
-        (_no_run, "tiny is not the folder of a run: it has no readable environment.json; runs in it: "),
+        (_no_run, "tiny is not the folder of a run: it has no environment.json; runs in it: "),
         (_file, "metrics.jsonl is a file; a run is a folder, such as "),
         (_misspelt, "/tiny/fp16-s1'? allowed: "),
         (_copy, "are one run, "),
+        (_other_shape, "environment.json is not the environment of a run: attempts is 3, not a list"),
         (_damaged, "config.yaml: not readable as a configuration"),
     ],
 )

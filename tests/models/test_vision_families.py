@@ -10,6 +10,8 @@ import torchvision
 from torch import Tensor, nn
 
 from models import vision, vision_forms
+from models.cifar_resnet import ARCHITECTURES as CIFAR_ARCHITECTURES
+from models.small_nets import SMALL_NETS
 from models.vision import FAMILIES, SMALL_FORM, SMALLEST_IMAGE
 from train.experiment.config import load
 from train.experiment.tasks import cross_entropy
@@ -71,13 +73,16 @@ def loss_and_gradients(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor
     return logits.detach(), loss.detach(), [parameter.grad for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("arch", [arch for arch in FAMILY if arch not in vision_forms.FORMS])
+OWN = {*vision_forms.FORMS, *CIFAR_ARCHITECTURES, *SMALL_NETS}
+
+
+@pytest.mark.parametrize("arch", [arch for arch in FAMILY if arch not in OWN])
 def test_a_name_that_is_not_of_this_repository_is_one_of_torchvision(arch: str) -> None:
     assert torchvision.models.get_model_builder(arch)
 
 
-def test_every_family_but_resnet_has_one_small_form_at_least_and_every_name_is_in_one_family() -> None:
-    assert {FAMILY[arch] for arch in SMALL_FORMS} == set(FAMILIES) - {"resnet"}
+def test_every_family_has_a_form_for_small_images_and_every_name_is_in_one_family() -> None:
+    assert {FAMILY[arch] for arch in [*SMALL_FORMS, *CIFAR_ARCHITECTURES, *SMALL_NETS]} == set(FAMILIES)
     assert len(FAMILY) == sum(map(len, FAMILIES.values()))
     assert set(vision_forms.FORMS) <= set(FAMILY)
     assert set(SMALL_FORMS) <= set(vision_forms.FORMS)

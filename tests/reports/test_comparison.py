@@ -94,7 +94,7 @@ def test_a_run_without_its_metric_has_failed(tmp_path):
     assert (row["status"], row["seeds"], row["reason"]) == ("failed", 2, "seed 2: no eval/accuracy in its record")
 
 
-@pytest.mark.parametrize("key", ["initial_weights_sha256", "data_order_sha256", "config_sha256"])
+@pytest.mark.parametrize("key", ["initial_weights_sha256", "data_order_sha256", "config_sha256", "device"])
 def test_runs_that_are_no_pair_are_flagged_and_not_averaged(tmp_path, key):
     write_three(tmp_path)
     write_run(tmp_path, "bf16", 1, accuracy=0.1, **{key: "another"})
@@ -123,6 +123,30 @@ def test_a_run_extended_to_other_epochs_is_not_averaged(tmp_path):
     assert (row["status"], row["seeds"]) == ("failed", 2)
     assert "different length" in row["reason"]
     assert row["mean"] == pytest.approx(0.915)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('{"attempts": 5}', "attempts is 5, not a list"),
+        ('{"attempts": [{"changed": [2, 4]}]}', "attempts[0].changed is [2, 4], not an object"),
+        ('{"cpu": {"instruction_sets": [null]}}', "cpu.instruction_sets[0] is null, not a text"),
+        ('{"device": "Some CPU"}', 'device is "Some CPU", not an object'),
+        ("[1]", "it is [1], not an object"),
+        ("{", "is not readable as JSON"),
+    ],
+)
+def test_a_run_with_an_environment_of_another_shape_is_named_and_not_averaged(tmp_path, content, fault):
+    write_three(tmp_path)
+    file = tmp_path / "fp32-s0" / "environment.json"
+    file.write_text(content)
+    comparison = compared(tmp_path)
+    row = rows_of(comparison)["fp32"]
+    assert (row["status"], row["seeds"]) == ("failed", 2)
+    assert row["reason"].startswith(f"seed 0: {file} is not ")
+    assert fault in row["reason"]
+    assert row["mean"] == pytest.approx(0.915)
+    assert comparison["environment"]["device"]["name"] == "Some CPU, 2 threads"  # of another run
 
 
 def test_a_smoke_run_marks_the_comparison(tmp_path):

@@ -132,6 +132,31 @@ def test_the_environment_is_that_of_the_runs(tmp_path):
     assert "differs between runs" in text
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "5",
+        "{",
+        '{"attempts": 5}',
+        '{"device": {"type": "cpu", "name": "Some CPU, 2 threads"}}',
+        '{"device": {"type": "cpu"}, "cpu": null, "git": {"branch": "main"}, "versions": null, "precision": {}}',
+    ],
+)
+def test_an_environment_that_lacks_parts_or_is_no_environment_still_gives_a_page(tmp_path, content):
+    write_three(tmp_path, seeds=1)
+    for folder in tmp_path.glob("*-s0"):
+        (folder / "environment.json").write_text(content)
+    text = written(tmp_path, seeds=1)
+    assert Checker(text).wrong == []
+    assert "<dt>git commit</dt><dd>n/a</dd>" in text.replace("<code>n/a</code>", "n/a")
+    shown = (tmp_path / "results.md").read_text().splitlines()[0]
+    if '"name"' in content:
+        assert shown == "**tiny** on Some CPU, 2 threads (CPU; 16-bit instruction sets: not recorded)"
+    else:
+        assert shown.startswith("**tiny** on unknown hardware")
+
+
 def test_texts_of_records_are_escaped(tmp_path):
     write_three(tmp_path)
     write_run(tmp_path, "bf16", 1, status="failed", reason="<script>alert('x')</script> & more")

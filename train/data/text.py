@@ -11,7 +11,7 @@ from torch import Tensor
 from models import text as architectures
 from train.data import number_words, source
 from train.data.sequences import BlockBatches, Ragged, SequenceBatches
-from train.data.vision import DIGITS_EVAL, check_batch_size, check_labels
+from train.data.vision import DIGITS_EVAL, check_batch_size, check_labels, labels_of, require_unset
 from train.data.vocabulary import Characters, Pretrained, Trained, Vocabulary
 from train.engine.errors import Refused, unknown
 from train.engine.fit import Batches
@@ -112,7 +112,7 @@ def load_classification(
     texts = [[part[column][:] for column in facts.columns] for part in parts]
     vocabulary = _subwords(config, facts, [text for column in texts[0] for text in column], "words")
     encoded = [vocabulary.sequences(first, second[0] if second else None, length) for first, *second in texts]
-    labels = [torch.tensor(part["label"][:]) for part in parts]
+    labels = [labels_of(part, "label", config.data.name) for part in parts]
     return _batches(config, list(zip(encoded, labels, strict=True)), vocabulary.padding, seed, device)
 
 
@@ -210,6 +210,7 @@ def _facts(name: str, sets: Mapping[str, TextSet]) -> TextSet:
 
 
 def _length(config: Experiment) -> int:
+    require_unset(config, ("held_out", "mean", "std"), "text")
     if config.data.length is None:
         raise Refused("data.length: this key is required for text: the most tokens of a sequence")
     return config.data.length

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,20 +72,22 @@ def load(config: Experiment, seed: int, device: torch.device, smoke: bool = Fals
     )
     for name, (_, labels) in (("training", train), ("evaluation", evaluation)):
         check_labels(labels, config, f"{config.data.name} {name} split")
-    mean, std = pixel_statistics(train[0])
+    held_out, train = _held_out(train, config)
+    mean, std = _normalisation(config, train[0])
     layout = torch.channels_last if config.channels_last else torch.contiguous_format
     shared: dict[str, Any] = {"mean": mean, "std": std, "device": device, "layout": layout}
     check_batch_size(config, len(train[0]))
-    return (
-        ResidentImages(*train, config.batch_size, **shared, seed=seed, augment=config.data.augment),
-        ResidentImages(*evaluation, config.data.eval_batch_size or config.batch_size, **shared),
-    )
+    eval_batch_size = config.data.eval_batch_size or config.batch_size
+    batches = ResidentImages(*train, config.batch_size, **shared, seed=seed, augment=config.data.augment)
+    batches.held_out = held_out and ResidentImages(*held_out, eval_batch_size, **shared)
+    return batches, ResidentImages(*evaluation, eval_batch_size, **shared)
 
 
 class ResidentImages:
     """A split kept on the device as uint8; batches are gathered, augmented and normalised by tensor operations.
 
-    `images` (N, H, W, C) uint8, `labels` (N,) int64; `seed` is that of `Order`.
+    `images` (N, H, W, C) uint8, `labels` (N,) int64; `seed` is that of `Order`. Of a training split, `held_out`
+    is the part that is not trained on, if there is one.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class ResidentImages:
         self.order = Order(len(labels), batch_size, seed)
         self.samples, self.batches = self.order.samples, self.order.batches
         self.device, self.layout = device, layout
+        self.held_out: ResidentImages | None = None
         self.height, self.width = images.shape[1:3]
         self.padding = CROP_PADDING if augment in ("crop", "crop_flip") else 0
         self.flip = augment == "crop_flip"
@@ -181,6 +184,13 @@ def check_labels(labels: Tensor, config: Experiment, where: str) -> None:
         print(f"warning: num_classes={classes}, but {where} has labels 0 to {highest} only", flush=True)
 
 
+def require_unset(config: Experiment, keys: Sequence[str], data: str) -> None:
+    """Raise `Refused` for a key of `data` that the data set would pass over."""
+    for key in keys:
+        if (value := getattr(config.data, key)) is not None:
+            raise Refused(f"data.{key}: has no meaning for {data}; leave it null, not {value}")
+
+
 def check_batch_size(config: Experiment, samples: int) -> None:
     """Raise `Refused` when the data do not fill one batch; say so when the last batch is left out."""
     if config.batch_size > samples:
@@ -212,6 +222,7 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
         check_labels(labels_of(split, facts.label, config.data.name), config, f"{config.data.name} {name} split")
         splits.append(split)
     check_batch_size(config, len(splits[0]))
+    require_unset(config, ("held_out", "mean", "std"), f"{config.data.name}, which is read sample by sample")
     columns = (facts.image, facts.label, facts.size)
     layout = torch.channels_last if config.channels_last else torch.contiguous_format
     shared: dict[str, Any] = {"workers": config.workers, "device": device, "layout": layout}
@@ -220,6 +231,30 @@ def _load_streamed(config: Experiment, facts: ImageSet, seed: int, device: torch
         StreamedImages(splits[0], *columns, config.batch_size, **shared, seed=seed, augment=augment),
         StreamedImages(splits[1], *columns, config.data.eval_batch_size or config.batch_size, **shared),
     )
+
+
+def _held_out(
+    split: tuple[Tensor, Tensor], config: Experiment
+) -> tuple[tuple[Tensor, Tensor] | None, tuple[Tensor, Tensor]]:
+    """`data.held_out` samples, the same for every seed, and the rest of the training split."""
+    count, (images, labels) = config.data.held_out, split
+    if count is None:
+        return None, split
+    if count >= len(labels):
+        raise Refused(f"data.held_out: {count} leaves none of the {len(labels)} training samples to train on")
+    order = torch.randperm(len(labels), generator=generator(0, "held out"))
+    kept, rest = order[:count].sort().values, order[count:].sort().values
+    return (images[kept], labels[kept]), (images[rest], labels[rest])
+
+
+def _normalisation(config: Experiment, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (C,): the configuration's for all channels, or those of `images`."""
+    mean, std = pixel_statistics(images)
+    if config.data.mean is not None:
+        mean = torch.full_like(mean, config.data.mean)
+    if config.data.std is not None:
+        std = torch.full_like(std, config.data.std)
+    return mean, std
 
 
 def _limited(split: tuple[Tensor, Tensor], limit: int | None) -> tuple[Tensor, Tensor]:

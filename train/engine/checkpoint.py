@@ -5,6 +5,7 @@ A file holds tensors and plain values alone, so `torch.load` reads it with its s
 would take for a weight, is found before anything is restored.
 """
 
+import errno
 import os
 import random
 import warnings
@@ -23,17 +24,20 @@ FORMAT = 1
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write `state` to `path` through a temporary file in the same folder, checked and then renamed.
 
-    Raises OSError when the folder or the disk does not take it; `path` is then what it was before.
+    Raises OSError naming `path` when the folder or the disk does not take it; `path` is then what it was before.
     """
     partial = path.with_name(path.name + ".partial")
     try:
-        torch.save({"format": FORMAT, **state}, partial)
-        _verify(partial)
-        with partial.open("rb") as file:
+        # Into a file of Python's: for a full disk torch's own writer knows no better word than "unexpected pos".
+        with partial.open("wb") as file:
+            torch.save({"format": FORMAT, **state}, file)
+            file.flush()
             os.fsync(file.fileno())
+        _verify(partial)
         partial.replace(path)
-    except RuntimeError as error:  # the zip writer's own word for a full disk
-        raise OSError(f"{path}: the checkpoint could not be written: {error}") from error
+    except (OSError, RuntimeError, zipfile.BadZipFile) as error:
+        number, fault = getattr(error, "errno", None) or errno.EIO, getattr(error, "strerror", None) or str(error)
+        raise OSError(number, f"the checkpoint could not be written: {fault}", str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 

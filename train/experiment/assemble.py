@@ -35,7 +35,8 @@ def resolve(task: Task, path: Path, overrides: Sequence[str], smoke: bool = Fals
         batch_size = min(config.batch_size, 8)
         limits = {"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8}
         length = config.data.length and min(config.data.length, 64)
-        data = config.data.model_copy(update={**limits, "length": length})
+        held_out = config.data.held_out and 8
+        data = config.data.model_copy(update={**limits, "length": length, "held_out": held_out})
         schedule = config.schedule.model_copy(update={"warmup": 0, "milestones": []})
         changes |= {"epochs": None, "max_steps": 4, "batch_size": batch_size, "workers": 0, "log_every": 1}
         changes |= {"eval_every": None, "checkpoint_every": 2, "data": data, "schedule": schedule}

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
+from train.experiment.signals import INTERRUPTED
 
-STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "interrupted": 75}
+STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "interrupted": INTERRUPTED}
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,8 +67,11 @@ def seed(text: str) -> int:
     return value
 
 
-def finish(action: Callable[[], int]) -> int:
-    """Run `action` and turn the ways in which it can end into an exit status, with one line on why."""
+def finish(action: Callable[[], int], smoke: bool = False) -> int:
+    """Run `action` and turn the ways in which it can end into an exit status, with one line on why.
+
+    A `smoke` run keeps nothing to go on from.
+    """
     try:
         return action()
     except Refused as error:
@@ -75,7 +79,8 @@ def finish(action: Callable[[], int]) -> int:
     except Diverged as error:
         return _say("diverged", error, "diverged")
     except Interrupted as error:
-        return _say("interrupted", f"{error}; the same command goes on from there", "interrupted")
+        remedy = "a smoke run starts anew" if smoke else "the same command goes on from there"
+        return _say("interrupted", f"{error}; {remedy}", "interrupted")
     except (EngineFault, OSError) as error:
         return _say("error", error, "failed")
 

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -42,7 +42,12 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    """`length` is the most tokens that a sequence of text may have; longer ones are cut. Images have none."""
+    """`length` is the most tokens that a sequence of text may have; longer ones are cut. Images have none.
+
+    Pixels from 0 to 1 are normalised by `mean` and `std`, unless given those of the training split. `held_out`
+    samples of the training split are not trained on but evaluated beside the evaluation split, so that a result
+    can be chosen without looking at the latter.
+    """
 
     name: str
     length: Count | None = None
@@ -50,6 +55,9 @@ class Data(Section):
     train_samples: Count | None = None
     eval_samples: Count | None = None
     eval_batch_size: Count | None = None
+    held_out: Count | None = None
+    mean: float | None = None
+    std: float | None = Field(default=None, gt=0)
 
 
 class Sgd(Section):
@@ -199,6 +207,9 @@ class _StrictLoader(yaml.SafeLoader):
     """YAML whose repeated keys are errors and in which 1e-4 is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            why = "merge keys (<<) are not read: an experiment shows every key, so write the merged ones out"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         repeated = sorted({str(key) for key in keys if keys.count(key) > 1})
         if repeated:
@@ -257,6 +268,9 @@ def _explain(error: Mapping[str, Any]) -> str:
         return f"{key}: this key is required"
     if error["type"] == "literal_error":
         return f"{key}: {unknown('value', error['input'], _quoted(error['ctx']['expected']))}"
+    if error["type"] == "union_tag_not_found" and isinstance(error["input"], Mapping):
+        names = [name for form in (Sgd, AdamW) for name in get_args(form.model_fields["name"].annotation)]
+        return f"{key}.name: this key is required; allowed: {', '.join(sorted(names))}"
     if error["type"] == "union_tag_invalid":
         return f"{key}.name: {unknown('value', error['ctx']['tag'], _quoted(error['ctx']['expected_tags']))}"
     if error["type"] == "value_error":

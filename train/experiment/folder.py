@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import yaml
 
-from reports.records import read_json, read_lines, write_json
+from reports.records import read_environment, read_json, read_lines, write_json, write_whole
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences
@@ -39,9 +39,7 @@ class RunFolder:
     def begin(self, config: Experiment, environment: dict[str, Any], attempt: dict[str, Any]) -> None:
         """Write config.yaml and environment.json, before the first step, with one entry for each attempt."""
         self.attempts.append({"started": datetime.now(UTC).isoformat(timespec="seconds"), **attempt})
-        partial = self.path / "config.yaml.partial"
-        partial.write_text(config.to_yaml(), encoding="utf-8")
-        partial.replace(self.path / "config.yaml")
+        write_whole(self.path / "config.yaml", config.to_yaml())
         write_json(self.path / "environment.json", {"run_id": self.run_id, "attempts": self.attempts, **environment})
         # A longer run that is killed must not pass for the finished shorter one.
         (self.path / "summary.json").unlink(missing_ok=True)
@@ -73,7 +71,9 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
         history = _history(source, state["lines"])
     before = _completed(state["identity"]["config"]) if state else previous or identity["config"]
     changed = differences(before, identity["config"])
-    environment = read_json(path / "environment.json") or {}
+    environment, fault = read_environment(path / "environment.json")
+    if fault:
+        raise Refused(f"{fault}; move it away to go on without the record of earlier attempts")
     summary = read_json(path / "summary.json") or {}
     return RunFolder(
         path=path,

@@ -16,6 +16,9 @@ from train.engine.errors import Refused
 PROJECT = "amp-zoo"
 PUBLIC_ADDRESS = "https://api.wandb.ai"
 INIT_SECONDS = 30.0
+# Requests that fail at once, as they do without a network, are repeated after about 2 and 5 s more; by default W&B
+# repeats them for all of INIT_SECONDS. A server that is slow to answer still has that long.
+RETRIES = 2
 FINISH_SECONDS = 60.0
 
 
@@ -142,7 +145,11 @@ class Mirror:
             resume="allow" if mode() == "online" else None,
             mode=mode(),  # type: ignore[arg-type]
             settings=wandb.Settings(
-                silent=True, console="off", init_timeout=self.init_seconds, x_disable_machine_info=not self.live
+                silent=True,
+                console="off",
+                init_timeout=self.init_seconds,
+                x_graphql_retry_max=RETRIES,
+                x_disable_machine_info=not self.live,
             ),
             **self.arguments,
         )

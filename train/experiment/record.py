@@ -4,10 +4,11 @@
 writing. JSON has no NaN, so a value that is not finite is the text "NaN", "Infinity" or "-Infinity".
 """
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
-from reports.records import read_lines, to_line, write_json
+from reports.records import naming, read_lines, to_line, write_json, write_whole
 from train.experiment.mirror import Mirror
 
 
@@ -25,9 +26,7 @@ class Record:
         if torn:
             print(f"warning: {path} had {torn} torn lines; they are left out", flush=True)
         self.rows = list(history)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text("".join(map(to_line, self.rows)), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, "".join(map(to_line, self.rows)))
         self.file = path.open("a", encoding="utf-8")
         self.nonfinite_loss_steps = sum(int(row.get("train/nonfinite_loss_steps", 0)) for row in self.rows)
         mirror.open(self.rows)
@@ -35,8 +34,9 @@ class Record:
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line; `metrics` holds its `train/step`. A figure that is None was not measured and is left out."""
         metrics = {key: value for key, value in metrics.items() if value is not None}
-        self.file.write(to_line(metrics))
-        self.file.flush()
+        with naming(self.folder / "metrics.jsonl"):
+            self.file.write(to_line(metrics))
+            self.file.flush()
         self.rows.append(metrics)
         self.nonfinite_loss_steps += int(metrics.get("train/nonfinite_loss_steps", 0))
         self.mirror.log(metrics)
@@ -52,7 +52,10 @@ class Record:
         return newest
 
     def close(self, summary: dict[str, Any], exit_status: int) -> None:
-        """Write summary.json and end the mirror."""
-        self.file.close()
-        write_json(self.folder / "summary.json", summary)
-        self.mirror.close(summary, exit_status)
+        """Write summary.json and end the mirror. Raises OSError naming the file that the disk does not take."""
+        try:
+            with contextlib.suppress(OSError):  # what `log` could not write and has named
+                self.file.close()
+            write_json(self.folder / "summary.json", summary)
+        finally:
+            self.mirror.close(summary, exit_status)

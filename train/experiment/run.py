@@ -14,16 +14,15 @@ from typing import Any
 
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
-from train.engine.fit import Progress, evaluate, fit, is_better
+from train.engine.fit import Batches, Progress, evaluate, fit, is_better
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision, require_available
 from train.engine.probe import Probe, probe
-from train.experiment import assemble, command, console, environment
+from train.experiment import assemble, command, console, environment, signals
 from train.experiment.assemble import Build, digest_of
 from train.experiment.folder import BEST, LAST, RunFolder, open_folder
 from train.experiment.mirrored import mirror_of_run
 from train.experiment.record import Record
-from train.experiment.signals import Signals
 from train.experiment.tasks import Task
 
 COMPUTE_SECONDS = 1.0
@@ -41,7 +40,8 @@ def main(build: Build, task: Task, arguments: Sequence[str] | None = None) -> in
             Run(build, task, given.config, given.overrides, given.precision, given.seed)
             .prepare(given.device, given.smoke)
             .execute(given.out, given.resume)
-        )
+        ),
+        given.smoke,
     )
 
 
@@ -64,7 +64,6 @@ class Run:
         self.device = environment.resolve_device(device)
         require_available(self.precision_name, self.device)
         assemble.set_up_process(self.config, self.device)
-        self.signals = Signals()
         self.precision = assemble.build_precision(self.precision_name, self.config, self.device)
         self.model = assemble.build_model(self.build, self.config, self.seed, self.device)
         self.initial_weights = digest_of(self.model)
@@ -83,6 +82,7 @@ class Run:
 
     def execute(self, out: Path, resume: str) -> int:
         """Train into `out` and write the record; returns the exit status."""
+        self.signals = signals.Signals()
         name = f"{self.precision_name}-s{self.seed}"
         path = (out / "smoke" if self.smoke else out) / self.config.name / name
         if self.smoke:
@@ -111,15 +111,26 @@ class Run:
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError) and error.filename:  # such as a full disk: the file and the fault say it all
+                raise
             traceback.print_exc()
             raise EngineFault(reason) from error
         finally:
-            summary = self._summary(status, reason, time.perf_counter() - started)
-            self.record.close(summary, command.STATUS[status])
             self.bar.stop()
-            if where := self.record.mirror.location():
-                print(where, flush=True)
+            self._close(status, reason, time.perf_counter() - started)
         return command.STATUS[status]
+
+    def _close(self, status: str, reason: str | None, seconds: float) -> None:
+        """End the record. A disk that does not take it fails a finished run; one that failed has said why already."""
+        try:
+            self.record.close(self._summary(status, reason, seconds), command.STATUS[status])
+        except OSError as error:
+            if status == "finished":
+                raise
+            if status != "failed":
+                print(f"warning: {error}", flush=True)
+        if where := self.record.mirror.location():
+            print(where, flush=True)
 
     def _restore(self, folder: RunFolder) -> None:
         assert folder.state is not None
@@ -170,7 +181,7 @@ class Run:
             raise Diverged(f"step {self.trainer.step_count}: the evaluation loss of the final weights is {loss}")
         if self.precision_name != "fp32":
             full = Precision("fp32", self.device)
-            metrics = self._score(full)
+            metrics = self._score(full, self.evaluation)
             self.record.log({"train/step": self.trainer.step_count} | {f"{key}_fp32": v for key, v in metrics.items()})
             self.precision.activate()
         self.final_weights = digest_of(self.trainer.evaluated_model)
@@ -180,19 +191,22 @@ class Run:
         self.record.log({**metrics, "memory/saved_for_backward_mib": self.probe.saved_mib})
         self.bar.update(metrics)
 
-    def _score(self, precision: Precision) -> dict[str, float]:
+    def _score(self, precision: Precision, batches: Batches) -> dict[str, float]:
         totals = evaluate(
             self.trainer.evaluated_model,
             self.task.forward,
             self.task.score,
-            self.evaluation,
+            batches,
             precision,
             stop_requested=lambda: self.signals.requested,
         )
         return self.task.summarise(totals)
 
     def _evaluate(self) -> None:
-        metrics = self._score(self.precision)
+        metrics = self._score(self.precision, self.evaluation)
+        if (held_out := getattr(self.train, "held_out", None)) is not None:
+            found = self._score(self.precision, held_out)
+            metrics |= {key.replace("eval/", "eval/held_out_"): value for key, value in found.items()}
         step = self.trainer.step_count
         self.record.log({"train/step": step, **metrics})
         self.bar.evaluated(step, metrics)

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# FashionSimpleNet on the embedded digits in fp32, bf16 and fp16, three seeds each, unless told otherwise:
+#   bash scripts/run_fashion_simple_net_amp.sh [CONFIG] [--precisions fp32,bf16] [--seeds N] [--smoke] [key.sub=value ...]
+exec bash "$(dirname "${BASH_SOURCE[0]}")/compare.sh" configs/fashion_simple_net_digits.yaml "$@"

@@ -1,0 +1,24 @@
+"""FashionSimpleNet: two 3x3 convolutions and a hidden layer.
+
+    python -m train.fashion_simple_net configs/fashion_simple_net_digits.yaml --precision bf16 --seed 0
+
+What to expect is in the table of README.md, which is generated from the committed records.
+"""
+
+import sys
+
+from torch import nn
+
+from train.experiment.builders import image_classifier
+from train.experiment.config import Experiment
+from train.experiment.run import main
+from train.experiment.tasks import image_classification as task
+
+
+def build(config: Experiment) -> nn.Module:
+    """The network; raises ValueError for an unknown `arch` or a size that it cannot take."""
+    return image_classifier("fashion_simple_net", config)
+
+
+if __name__ == "__main__":
+    sys.exit(main(build, task))
