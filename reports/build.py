@@ -23,7 +23,9 @@ def comparison_of(folder: Path) -> dict[str, Any]:
     kept = read_json(folder / "comparison.json")
     if kept is None:
         raise SystemExit(f"error: {folder / 'comparison.json'} is missing or not readable")
-    return compare(folder, kept["precisions"], kept["seeds"], kept["command"])
+    return compare(
+        folder, kept["precisions"], kept["seeds"], kept["command"], kept["margin"], kept["looks"], publish=True
+    )
 
 
 def engine_table(record: dict[str, Any]) -> str:

@@ -84,8 +84,19 @@ def _quality(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, seeds: 
         over += f" of {seeds}"
     # Over pairs alone, so with runs missing it is not the difference of the two means.
     paired = "" if baseline and row["seeds"] == baseline["seeds"] else "paired "
-    difference = f"{paired}difference {table.cells(row)[2]}"
-    return f"{name} {_value(row['mean'], row['metric'])} against {other} {over} ({difference})"
+    means = f"{_value(row['mean'], row['metric'])} against {other}"
+    figures = f"{paired}difference {table.difference(row)}"
+    if row["verdict"] is None:
+        return f"{name} {means} {over} ({figures})"
+    limit = f"{100 * row['margin']:g} points" if row["metric"] == "eval/accuracy" else f"{row['margin']:.4f}"
+    words = {
+        "EQUIVALENT": f"equivalent within {limit}",
+        "WORSE": "worse",
+        "BETTER": "better",
+        "INCONCLUSIVE": f"inconclusive at a margin of {limit}",
+    }
+    more = f"; {table.more_seeds(row)}" if row["verdict"] == "INCONCLUSIVE" else ""
+    return f"{name} {words[row['verdict']]} {over} ({means}, {figures}{more})"
 
 
 def _html(folder: Path, comparison: Mapping[str, Any]) -> str:

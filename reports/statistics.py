@@ -48,7 +48,7 @@ def standard_deviation(values: Sequence[float]) -> float | None:
 
 
 def judge(
-    differences: Sequence[float], margin: float, higher_is_better: bool, resolution: float = 0.0
+    differences: Sequence[float], margin: float, higher_is_better: bool, resolution: float = 0.0, looks: int = 1
 ) -> Verdict | None:
     """The verdict on paired differences to FP32, one a seed, in the unit of `margin`; None for fewer than two.
 
@@ -57,6 +57,8 @@ def judge(
     BETTER where the 95% interval lies on one side of zero, and INCONCLUSIVE where it holds zero.
     `resolution` is the smallest step in which the metric moves, for an accuracy one sample's share: seeds
     that agree by chance to the last sample do not make an interval narrower than such a step allows.
+    Whoever looks `looks` times while seeds are added tests each time at 5% / `looks` (Bonferroni), so that
+    looking does not raise the rate of false alarms; the intervals widen with it.
     Raises ValueError for differences that are not finite.
     """
     if not all(map(math.isfinite, differences)):
@@ -67,29 +69,34 @@ def judge(
     value = statistics.fmean(differences)
     # A value known to the nearest step is off by a uniform error, whose deviation is step / sqrt(12); of two, sqrt(6).
     deviation = max(statistics.stdev(differences), resolution / math.sqrt(6))
-    error = deviation / math.sqrt(count)
-    wide, narrow = (error * float(stats.t.ppf(1 - tail, count - 1)) for tail in (SIGNIFICANCE / 2, SIGNIFICANCE))
+    error, significance = deviation / math.sqrt(count), SIGNIFICANCE / looks
+    wide, narrow = (error * float(stats.t.ppf(1 - tail, count - 1)) for tail in (significance / 2, significance))
     interval = Interval(value, value - wide, value + wide)
     if abs(value) + narrow < margin:
         return Verdict(EQUIVALENT, interval, margin)
     if interval.low > 0 or interval.high < 0:
         return Verdict(BETTER if (value > 0) == higher_is_better else WORSE, interval, margin)
-    return Verdict(INCONCLUSIVE, interval, margin, seeds_to_decide(value, deviation, margin))
+    return Verdict(INCONCLUSIVE, interval, margin, seeds_to_decide(value, deviation, margin, looks))
 
 
-def seeds_to_decide(difference: float, deviation: float, margin: float) -> int | None:
+def seeds_to_decide(difference: float, deviation: float, margin: float, looks: int = 1) -> int | None:
     """The fewest pairs that would give a verdict with 80% power, were this the true difference and deviation.
 
     The power of the two one-sided tests is the usual lower bound from two noncentral t distributions
     (Phillips 1990, https://doi.org/10.1007/BF01063556). None where `MOST_SEEDS` would not do.
     """
-    return next((n for n in range(2, MOST_SEEDS + 1) if _power(n, difference, deviation, margin) >= POWER), None)
+    significance = SIGNIFICANCE / looks
+
+    def decides(count: int) -> bool:
+        return _power(count, difference, deviation, margin, significance) >= POWER
+
+    return next(filter(decides, range(2, MOST_SEEDS + 1)), None)
 
 
-def _power(count: int, difference: float, deviation: float, margin: float) -> float:
+def _power(count: int, difference: float, deviation: float, margin: float, significance: float) -> float:
     """The greater chance of the two ways to a verdict with `count` pairs."""
     error, freedom = deviation / math.sqrt(count), count - 1
-    one_sided, two_sided = (stats.t.ppf(1 - tail, freedom) for tail in (SIGNIFICANCE, SIGNIFICANCE / 2))
+    one_sided, two_sided = (stats.t.ppf(1 - tail, freedom) for tail in (significance, significance / 2))
     above = stats.nct.sf(one_sided, freedom, (difference + margin) / error)
     below = stats.nct.cdf(-one_sided, freedom, (difference - margin) / error)
     shift = abs(difference) / error

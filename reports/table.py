@@ -14,7 +14,7 @@ def header(comparison: Mapping[str, Any]) -> list[str]:
     """Column titles; the metric is named as it is in the records."""
     metric = (comparison["metric"] or "metric").removeprefix("eval/")
     titles = ["samples/s", "speed-up [95%]", "peak memory", "saved for backward", "ratio", "skipped steps"]
-    return ["precision", metric, "difference to FP32", *titles]
+    return ["precision", metric, "difference to FP32 [95%]", "verdict", *titles]
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
@@ -27,7 +27,8 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     return [
         row["precision"],
         f"{measure} ({note})" if measure and note else measure or note,
-        "baseline" if baseline else _signed(row["difference"], percent),
+        "baseline" if baseline else difference(row),
+        "baseline" if baseline else verdict(row),
         _number(row["samples_per_sec"], ",.0f"),
         "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]" if interval else MISSING,
         _number(row["peak_memory_mib"], ",.0f", " MiB"),
@@ -44,7 +45,28 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
         found.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
     if len(comparison["seeds"]) == 1:
         found.append("One seed: a single run each, so a difference in accuracy cannot be told from noise.")
+    judged = [row for row in comparison["rows"] if row["verdict"]]
+    if judged:
+        percent = judged[0]["metric"] == "eval/accuracy"
+        what = f"{100 * comparison['margin']:g} points" if percent else f"{comparison['margin']:.1%} of FP32's"
+        found.append(
+            f"Verdict: EQUIVALENT when two one-sided t-tests at 5% rule out a difference of {what} either way; "
+            "otherwise WORSE or BETTER when the 95% interval excludes zero."
+        )
+        if comparison["looks"] > 1:
+            found.append(
+                f"Seeds were added until it was decided: each of at most {comparison['looks']} looks tests at "
+                f"5% / {comparison['looks']}, and the intervals are as much wider."
+            )
     for row in comparison["rows"]:
+        if row["verdict"] == "INCONCLUSIVE":
+            found.append(f"{row['precision']} is inconclusive: {more_seeds(row)}.")
+        if row["drift"]:
+            early, late = row["drift"]
+            found.append(
+                f"{row['precision']}: the speed-up drifted while it was measured, from {early:.2f}x in the first "
+                f"third to {late:.2f}x in the last: the machine was not quiet."
+            )
         if row["speedup"] is not None and row["speedup_high"] < 1:
             found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x.")
         if row["arithmetic"] and row["arithmetic"] != "native kernels":
@@ -85,6 +107,28 @@ def device(comparison: Mapping[str, Any]) -> str:
     flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
     shown = "not recorded" if recorded is None else ", ".join(flags) or "none"
     return f"{name} (CPU; 16-bit instruction sets: {shown})"
+
+
+def difference(row: Mapping[str, Any]) -> str:
+    """The mean paired difference to FP32 and, of two pairs at least, its interval."""
+    percent = row["metric"] == "eval/accuracy"
+    if row["difference"] is None or row["difference_low"] is None:
+        return _signed(row["difference"], percent)
+    scale, form = (100, ".2f") if percent else (1, ".4f")
+    interval = f"[{scale * row['difference_low']:{form}}, {scale * row['difference_high']:{form}}]"
+    return f"{_signed(row['difference'], percent)} {interval}"
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """The verdict; of one seed that it was a single run."""
+    return row["verdict"] or ("single run" if row["seeds"] else MISSING)
+
+
+def more_seeds(row: Mapping[str, Any]) -> str:
+    """How many seeds would decide."""
+    if row["seeds_needed"] is None:
+        return "more seeds than can be trained would be needed for a verdict at this margin"
+    return f"about {row['seeds_needed']} seeds would decide with 80% power, were these the true difference and spread"
 
 
 def line(texts: Sequence[str]) -> str:

@@ -8,15 +8,17 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
 from reports import page, table
-from reports.comparison import compare, succeeded
+from reports.comparison import BASELINE, compare, succeeded
 from reports.records import read_json, write_json
+from reports.statistics import INCONCLUSIVE, VERDICTS
 from train.engine.errors import Interrupted, Refused
 from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment, signals
@@ -24,6 +26,7 @@ from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
 from train.experiment.mirrored import mirror_comparison
 
+LOOKS = 3
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
@@ -32,12 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command.parser("train.compare", "Train an experiment in several precisions and compare them.")
     options.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated: fp32, tf32, bf16, fp16")
     options.add_argument("--seeds", type=int, default=3, metavar="N", help="runs per precision, with seeds 0 to N-1")
+    options.add_argument(
+        "--until-decided", action="store_true", help=f"add seeds while a verdict is open, in at most {LOOKS} looks"
+    )
+    options.add_argument("--max-seeds", type=int, default=20, metavar="N", help="the most seeds of --until-decided")
+    options.add_argument(
+        "--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict"
+    )
     given = options.parse(arguments)
     shown = ["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)]
     return command.finish(
         lambda: Comparison(
-            given.config, given.overrides, given.precisions, given.seeds, given.device, given.out, given.smoke
-        ).execute(shlex.join(shown)),
+            given.config, given.overrides, given.precisions, given.device, given.out, given.smoke
+        ).execute(given.seeds, given.max_seeds if given.until_decided else None, given.require, shlex.join(shown)),
         given.smoke,
     )
 
@@ -46,34 +56,39 @@ class Comparison:
     """All runs of one experiment. Everything that can be refused is refused before the first run starts."""
 
     def __init__(
-        self, path: Path, overrides: Sequence[str], precisions: str, seeds: int, device: str, out: Path, smoke: bool
+        self, path: Path, overrides: Sequence[str], precisions: str, device: str, out: Path, smoke: bool
     ) -> None:
         _, _, self.config = assemble.script_of(path, overrides, smoke)
         self.precisions = list(dict.fromkeys(name.strip() for name in precisions.split(",")))
         self.device = environment.resolve_device(device)
         for precision in self.precisions:
             require_available(precision, self.device)
-        if seeds < 1:
-            raise Refused(f"--seeds: {seeds} is not at least 1")
-        self.seeds = range(seeds)
         self.smoke, self.out = smoke, out
         self.folder = (out / "smoke" if smoke else out) / self.config.name
         self.shared = [str(path), "--device", device, *(["--smoke"] if smoke else []), *overrides]
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
-        for precision in self.precisions:
-            for seed in self.seeds:
-                self._check_folder(self.folder / f"{precision}-s{seed}")
 
-    def execute(self, shown: str) -> int:
-        """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table."""
+    def execute(self, seeds: int, max_seeds: int | None, required: str | None, shown: str) -> int:
+        """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table.
+
+        With `max_seeds` seeds are added while a verdict is open, with `required` that verdict is asked for.
+        Returns the exit status: that of the worst run; of good ones, whether they reached the verdict.
+        """
+        self._check(seeds, max_seeds, required)
         signals.on_stop(self._forward)
-        worst = 0
-        for seed in self.seeds:
-            for precision in self.precisions:
-                worst = max(worst, self._train(precision, seed))
+        self.seeds, looks = range(seeds), 1 if max_seeds is None else LOOKS
+        worst = self._train_all()
+        for look in range(2, looks + 1):
+            found = compare(self.folder, self.precisions, self.seeds, shown, self.config.margin, looks)
+            count = _seeds_to_add(found, max_seeds or seeds, last=look == looks)
+            if worst or count == len(self.seeds):
+                break
+            print(f"{self.config.name}: no verdict yet with {len(self.seeds)} seeds, going on to {count}", flush=True)
+            self.seeds = range(count)
+            worst = self._train_all()
         self._benchmark()
-        comparison = compare(self.folder, self.precisions, self.seeds, shown)
+        comparison = compare(self.folder, self.precisions, self.seeds, shown, self.config.margin, looks)
         write_json(self.folder / "comparison.json", comparison)
         page.write(self.folder, comparison)
         console.print_table(
@@ -86,7 +101,27 @@ class Comparison:
         print(f"report: {self.folder / 'report.html'}", flush=True)
         if where := mirror_comparison(self.folder, self.config, comparison).location():
             print(where, flush=True)
-        return worst or (0 if succeeded(comparison) else command.STATUS["failed"])
+        if worst or not succeeded(comparison):
+            return worst or command.STATUS["failed"]
+        return _judged(comparison, required)
+
+    def _check(self, seeds: int, max_seeds: int | None, required: str | None) -> None:
+        """Raise `Refused` for numbers of seeds that cannot give what is asked for, and for folders of other runs."""
+        if seeds < 1:
+            raise Refused(f"--seeds: {seeds} is not at least 1")
+        if max_seeds is not None and max_seeds < seeds:
+            raise Refused(f"--max-seeds: {max_seeds} is less than the {seeds} seeds to begin with")
+        if (max_seeds or seeds) < 2 and (required or max_seeds):
+            raise Refused("--require, --until-decided: one seed gives no verdict; at least 2 seeds are needed")
+        if required and (BASELINE not in self.precisions or len(self.precisions) < 2):
+            raise Refused(f"--require: a verdict needs {BASELINE} and another precision among --precisions")
+        for precision in self.precisions:
+            for seed in range(max_seeds or seeds):
+                self._check_folder(self.folder / f"{precision}-s{seed}")
+
+    def _train_all(self) -> int:
+        """The exit status of the worst of all runs."""
+        return max(self._train(precision, seed) for seed in self.seeds for precision in self.precisions)
 
     def _check_folder(self, folder: Path) -> None:
         """Raise `Refused` when the folder holds a run of another configuration."""
@@ -159,6 +194,27 @@ class Comparison:
         self.stopping = True
         if self.child is not None and self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
+
+
+def _seeds_to_add(comparison: Mapping[str, Any], most: int, last: bool) -> int:
+    """How many seeds there should be for the next look: as many as are said to decide, in the last one `most`."""
+    count = len(comparison["seeds"])
+    mixed = [row for row in comparison["rows"] if row["precision"] != BASELINE]
+    open_rows = [row for row in mixed if row["verdict"] in (None, INCONCLUSIVE)]
+    if not open_rows:
+        return count
+    needed = [row["seeds_needed"] or (most if row["verdict"] else 3) for row in open_rows]
+    return most if last else min(most, max(count + 1, *needed))
+
+
+def _judged(comparison: Mapping[str, Any], required: str | None) -> int:
+    """0 when every mixed precision has the verdict that was asked for; says which has not."""
+    others = [row for row in comparison["rows"] if row["precision"] != BASELINE and row["verdict"] != required]
+    if required is None or not others:
+        return 0
+    for row in others:
+        print(f"verdict: {row['precision']} is {table.verdict(row)}, not {required}", file=sys.stderr, flush=True)
+    return command.STATUS["verdict"]
 
 
 def _end_with_parent() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from reports.records import read_lines, to_line
+from reports import page
+from reports.comparison import compare
+from reports.records import read_lines, to_line, write_json
 from train import sync
 from train.experiment import mirrored
 from train.experiment.config import load
@@ -322,15 +324,12 @@ def test_a_server_that_does_not_answer_is_exit_status_1(record: Outcome, log: Pa
 def experiment(tmp_path: Path) -> Path:
     """A comparison of two runs, one of which left no record."""
     folder = tmp_path / "resnet20_digits"
-    folder.mkdir()
-    for name in ("report.html", "fp16-s0"):
-        source = RESULTS / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
-    comparison = json.loads((RESULTS / "comparison.json").read_text())
-    for row in comparison["rows"]:
-        row["verdict"] = {"decision": "EQUIVALENT", "low": -0.001, "seeds": 3}
+    shutil.copytree(RESULTS, folder)
+    comparison = compare(folder, ["fp32", "bf16", "fp16"], [0, 1, 2], "python -m train.compare", 0.005, 1)
+    page.write(folder, comparison)
     comparison["runs"] = [run for run in comparison["runs"] if run["run"] in ("fp16-s0", "bf16-s0")]
-    (folder / "comparison.json").write_text(json.dumps(comparison))
+    write_json(folder / "comparison.json", comparison)
+    shutil.rmtree(folder / "bf16-s0")
     return folder
 
 
@@ -396,7 +395,9 @@ def test_a_comparison_given_twice_is_one_row_until_its_report_changes(
         assert status == 0, printed
         there = server.runs[COMPARISON]
         rows.append(len(there.lines))
-        assert there.summary["fp16"]["verdict"]["decision"] == "EQUIVALENT"
+        [_, _, fp16] = json.loads((experiment / "comparison.json").read_text())["rows"]
+        assert fp16["verdict"] is not None
+        assert there.summary["fp16"]["verdict"] == fp16["verdict"]
         assert there.summary["report"]["_type"] == "html-file"
         assert there.summary["charts/loss"]["_type"] == "html-file"
     assert rows == [1, 1, 2]

@@ -80,7 +80,7 @@ def write_three(folder: Path, seeds: int = 3, smoke: bool = False) -> None:
 
 
 def compared(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> dict[str, Any]:
-    return compare(folder, precisions.split(","), range(seeds), COMMAND)
+    return compare(folder, precisions.split(","), range(seeds), COMMAND, margin=0.005)
 
 
 def rows_of(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:

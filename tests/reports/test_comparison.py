@@ -6,7 +6,9 @@ import statistics
 import numpy as np
 import pytest
 from made_runs import compared, rows_of, write_benchmark, write_run, write_three
+from scipy import stats
 
+from reports import table
 from reports.comparison import COLUMNS, compare, succeeded
 from reports.records import read_lines
 from reports.statistics import mean, speedup, standard_deviation
@@ -154,12 +156,65 @@ def test_a_smoke_run_marks_the_comparison(tmp_path):
     assert compared(tmp_path, seeds=1)["smoke"]
 
 
-def test_a_metric_that_is_not_finite_stays_what_it_is(tmp_path):
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_metric_that_is_not_finite_is_named_and_never_averaged_in(tmp_path, value):
     write_three(tmp_path)
-    write_run(tmp_path, "fp16", 0, accuracy=math.nan)
+    write_run(tmp_path, "fp16", 0, accuracy=value)
     row = rows_of(compared(tmp_path))["fp16"]
-    assert math.isnan(row["mean"])
-    assert row["sd"] is None
+    assert (row["seeds"], row["mean"]) == (2, 0.90)
+    assert row["reason"] == f"seed 0: its eval/accuracy is {value}"
+
+
+def test_the_verdict_is_that_of_the_paired_differences(tmp_path):
+    for seed, (fp32, bf16, fp16) in enumerate([(0.90, 0.901, 0.87), (0.91, 0.909, 0.88), (0.92, 0.921, 0.889)]):
+        for precision, accuracy in (("fp32", fp32), ("bf16", bf16), ("fp16", fp16)):
+            write_run(tmp_path, precision, seed, accuracy)
+    rows = rows_of(compared(tmp_path))
+    assert (rows["fp32"]["verdict"], rows["bf16"]["verdict"], rows["fp16"]["verdict"]) == (None, "EQUIVALENT", "WORSE")
+    expected = stats.ttest_1samp([-0.03, -0.03, -0.031], 0.0).confidence_interval(0.95)
+    assert (rows["fp16"]["difference_low"], rows["fp16"]["difference_high"]) == pytest.approx(
+        (expected.low, expected.high)
+    )
+
+
+def test_the_margin_of_a_loss_is_a_share_of_that_of_fp32(tmp_path):
+    for seed in range(3):
+        for precision, loss in (("fp32", 2.0), ("bf16", 2.0 + 0.001 * seed)):
+            final = {"eval/loss": loss}
+            write_run(tmp_path, precision, seed, metric="eval/loss", final=final, higher_is_better=False)
+    row = rows_of(compared(tmp_path, "fp32,bf16"))["bf16"]
+    assert row["margin"] == pytest.approx(0.005 * 2.0)
+    assert row["verdict"] == "EQUIVALENT"
+
+
+def test_one_seed_is_a_single_run(tmp_path):
+    write_three(tmp_path, seeds=1)
+    assert rows_of(compared(tmp_path, seeds=1))["bf16"]["verdict"] is None
+    assert table.verdict(rows_of(compared(tmp_path, seeds=1))["bf16"]) == "single run"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"smoke": True}, "a smoke run"),
+        ({"environment": {"git": {"commit": "1", "dirty": True}}}, "changes that are in no commit"),
+        ({"environment": {"git": {"commit": None, "dirty": None}}}, "its commit is not known"),
+    ],
+)
+def test_what_must_not_be_published_is_left_out_with_its_reason(tmp_path, change, reason):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, **change)
+    row = rows_of(compare(tmp_path, ["fp32", "bf16"], range(3), "python", 0.005, publish=True))["bf16"]
+    assert row["seeds"] == 2
+    assert reason in row["reason"]
+
+
+def test_a_run_with_torn_lines_is_left_out(tmp_path):
+    write_three(tmp_path)
+    with (tmp_path / "bf16-s1" / "metrics.jsonl").open("a") as file:
+        file.write('{"train/step": 9, "train/l')
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert (row["seeds"], row["reason"]) == (2, "seed 1: its metrics.jsonl has torn lines: 1")
 
 
 def test_a_torn_summary_is_a_missing_run(tmp_path):
@@ -178,7 +233,7 @@ def test_torn_lines_are_left_out_and_counted(tmp_path):
 
 
 def test_an_empty_folder_is_a_comparison_of_missing_rows(tmp_path):
-    comparison = compare(tmp_path, ["fp32", "bf16"], [0], "python")
+    comparison = compare(tmp_path, ["fp32", "bf16"], [0], "python", 0.005)
     assert [row["status"] for row in comparison["rows"]] == ["missing", "missing"]
     assert comparison["metric"] is None
     assert not succeeded(comparison)

@@ -70,7 +70,7 @@ def test_mea_04_a_missing_partner_is_not_a_number(tmp_path):
     write_run(tmp_path, "bf16")
     write_benchmark(tmp_path, bf16=[1.0, 1.0])
     found = texts(compared(tmp_path, "fp32,bf16", seeds=1), "bf16")
-    assert (found["difference to FP32"], found["speed-up [95%]"], found["ratio"]) == ("n/a", "n/a", "n/a")
+    assert (found["difference to FP32 [95%]"], found["speed-up [95%]"], found["ratio"]) == ("n/a", "n/a", "n/a")
     assert read_csv(compared(tmp_path, "fp32,bf16", seeds=1))["bf16"]["speedup"] == ""
 
 
@@ -113,7 +113,7 @@ def test_what_was_measured_of_a_precision_is_shown_though_its_runs_failed(tmp_pa
     assert found["accuracy"] == "failed: seed 0: the reason; seed 1: the reason; seed 2: the reason"
     assert found["speed-up [95%]"].startswith("2.00x")
     assert found["samples/s"] == "160"
-    assert found["difference to FP32"] == found["saved for backward"] == found["skipped steps"] == "n/a"
+    assert found["difference to FP32 [95%]"] == found["saved for backward"] == found["skipped steps"] == "n/a"
 
 
 def test_a_smoke_comparison_is_said_to_be_one(tmp_path):
@@ -127,4 +127,4 @@ def test_another_metric_than_accuracy_is_a_plain_number(tmp_path):
         write_run(tmp_path, precision, metric="eval/perplexity", final=final)
     comparison = compared(tmp_path, "fp32,bf16", seeds=1)
     assert texts(comparison, "bf16")["perplexity"].startswith("12.5000 (single run)")
-    assert texts(comparison, "bf16")["difference to FP32"] == "+0.0000"
+    assert texts(comparison, "bf16")["difference to FP32 [95%]"] == "+0.0000"

@@ -10,7 +10,7 @@ from typing import NoReturn
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 from train.experiment.signals import INTERRUPTED
 
-STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "interrupted": INTERRUPTED}
+STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "verdict": 4, "interrupted": INTERRUPTED}
 
 
 class Parser(argparse.ArgumentParser):

@@ -112,6 +112,8 @@ class Experiment(Section):
 
     `pretrained` is a folder of weights, or true for those published under the architecture's name.
     `vocab_size` is that of the data set or of the architecture, `dropout` the architecture's, unless given.
+    `margin` is how far a mixed precision may be from FP32 and still be equivalent: an accuracy as a fraction of
+    one (0.005 is half a point), a loss as a fraction of FP32's.
     `fp32_modules` are paths of modules that compute in FP32 in every precision, for layers that fail in half.
     """
 
