@@ -14,7 +14,7 @@ from train.engine.errors import Refused, unknown
 
 SCRIPTS = Path(__file__).resolve().parent.parent
 # Values that say how to watch or judge a run, or how fast its data arrive, not what it computes.
-BYSTANDERS = frozenset({"log_every", "checkpoint_every", "margin", "published", "workers"})
+BYSTANDERS = frozenset({"log_every", "checkpoint_every", "margin", "published", "reduced", "workers"})
 # The length of a run may be changed when it is resumed; the schedule then follows the new length.
 HORIZON = frozenset({"epochs", "max_steps"})
 
@@ -114,6 +114,8 @@ class Experiment(Section):
     `vocab_size` is that of the data set or of the architecture, `dropout` the architecture's, unless given.
     `margin` is how far a mixed precision may be from FP32 and still be equivalent: an accuracy as a fraction of
     one (0.005 is half a point), a loss as a fraction of FP32's.
+    `published` are the rows of reports/published.csv that the experiment aims at, `reduced` what of the source's
+    recipe or data it leaves out.
     `fp32_modules` are paths of modules that compute in FP32 in every precision, for layers that fail in half.
     """
 
@@ -144,6 +146,7 @@ class Experiment(Section):
     checkpoint_every: Count | None = None
     margin: float = Field(default=0.005, gt=0)
     published: list[str] = []
+    reduced: str | None = None
 
     @model_validator(mode="after")
     def _one_length(self) -> "Experiment":

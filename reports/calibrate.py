@@ -1,0 +1,96 @@
+"""How often the verdicts are wrong: python -m reports.calibrate
+
+FP32 against FP32 with other seeds differs by chance alone, so WORSE and BETTER are false alarms there; an injected
+loss of two margins must be found; and the interval of the speed of FP32 over itself must hold 1. All three are
+counted on real runs, recorded in reports/results/calibration.json by `python -m scripts.run_calibration`, and the
+first two in simulation, with the pairs' noise set to shares of the margin.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from reports.records import read_json
+from reports.statistics import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, judge, speedup
+
+RECORD = Path(__file__).resolve().parent / "results" / "calibration.json"
+SIMULATIONS = 2000
+SEEDS = 5
+NOISE = (0.25, 0.5, 1.0)  # standard deviation of a paired difference, in margins
+INJECTED = 2.0  # margins
+
+
+def words(differences: Sequence[Sequence[float]], margin: float, resolution: float = 0.0) -> Counter[str]:
+    """How often each verdict came out over comparisons, each a list of paired differences of a metric to maximise."""
+    found = (judge(pairs, margin, higher_is_better=True, resolution=resolution) for pairs in differences)
+    return Counter(verdict.word for verdict in found if verdict is not None)
+
+
+def simulated(draw: Generator, noise: float, shift: float = 0.0) -> Counter[str]:
+    """Verdicts of simulated comparisons of `SEEDS` pairs, noise and shift in margins."""
+    return words(draw.normal(shift, noise, (SIMULATIONS, SEEDS)).tolist(), margin=1.0)
+
+
+def real(record: Mapping[str, Any], shift: float = 0.0) -> Counter[str]:
+    """Verdicts of the recorded FP32 runs against others of other seeds, `shift` margins added to the latter."""
+    values, pairs, margin = record["accuracies"], record["pairs"], record["margin"]
+    comparisons = [values[start : start + 2 * pairs] for start in range(0, len(values) - 2 * pairs + 1, 2 * pairs)]
+    differences = [
+        [other + shift * margin - first for first, other in zip(runs[:pairs], runs[pairs:], strict=True)]
+        for runs in comparisons
+    ]
+    return words(differences, margin, 1 / record["eval_samples"])
+
+
+def intervals_holding_one(record: Mapping[str, Any]) -> tuple[int, int]:
+    """How many recorded speed intervals of FP32 over itself hold 1, and of how many."""
+    intervals = [speedup(blocks["first"], blocks["second"]) for blocks in record["speed"]]
+    return sum(interval.low <= 1 <= interval.high for interval in intervals), len(intervals)
+
+
+def table(record: Mapping[str, Any] | None) -> str:
+    """The rates as Markdown; the same bytes every time."""
+    draw = np.random.default_rng(0)
+    lines = ["| comparison | n | WORSE or BETTER | EQUIVALENT | INCONCLUSIVE |", "| :-- | --: | --: | --: | --: |"]
+    for noise in NOISE:
+        lines.append(_line(f"simulated, no difference, noise {noise:g} margins", simulated(draw, noise)))
+    for noise in NOISE:
+        found = simulated(draw, noise, -INJECTED)
+        lines.append(_line(f"simulated, {INJECTED:g} margins worse, noise {noise:g} margins", found, WORSE))
+    if record is None:
+        return "\n".join([*lines, "", "Real runs: no record; `python -m scripts.run_calibration` makes it."])
+    lines.append(_line("real FP32 runs against others", real(record)))
+    lines.append(_line(f"real FP32 runs, {INJECTED:g} margins taken off one side", real(record, -INJECTED), WORSE))
+    held, count = intervals_holding_one(record)
+    deviation = 100 * np.std(record["accuracies"], ddof=1)
+    lines += [
+        "",
+        f"Simulated with {SEEDS} seeds; real: {record['experiment']}, {record['pairs']} pairs a comparison, standard "
+        f"deviation over seeds {deviation:.2f} points, margin {100 * record['margin']:g} points.",
+        f"Speed of FP32 over itself: {held} of {count} intervals hold 1.",
+    ]
+    return "\n".join(lines)
+
+
+def _line(name: str, found: Counter[str], only: str | None = None) -> str:
+    count = sum(found.values())
+    alarms = found[only] if only else found[WORSE] + found[BETTER]
+    rates = [alarms / count, found[EQUIVALENT] / count, found[INCONCLUSIVE] / count]
+    suffix = f" ({only})" if only else ""
+    cells = [name, str(count), f"{rates[0]:.1%}{suffix}", *(f"{rate:.1%}" for rate in rates[1:])]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> int:
+    """Print the rates."""
+    print(table(read_json(RECORD)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Published numbers against ours: `python -m reports.reproduction` lists every published row with its verdict so far.
+
+The rule, for the runs of one precision, measured the way the source selects its figure (`selection` in
+published.csv: the last epoch, the best one, or early stopping):
+
+- REPRODUCED: the mean over seeds is within the margin of the published figure: 0.5 points of an accuracy or an
+  error, 1% of a loss.
+- WITHIN NOISE: it is not, but the published figure lies in the 95% prediction interval for one more run of ours
+  (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so that it could be one.
+- ABOVE, BELOW: neither, and ours is better, or worse.
+- SCALED-DOWN: the recipe or the data are reduced, as the experiment's `reduced` says; no claim is made.
+- NOT RUN: there is no record of it.
+"""
+
+import argparse
+import csv
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scipy import stats
+
+from reports.comparison import compare
+from reports.records import read_json, read_lines
+from reports.statistics import mean, standard_deviation
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "reports" / "published.csv"
+RESULTS = ROOT / "reports" / "results"
+POINTS, SHARE = 0.5, 0.01
+PATIENCE = 3
+REPRODUCED, WITHIN_NOISE, ABOVE, BELOW = "REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW"
+SCALED_DOWN, NOT_RUN = "SCALED-DOWN", "NOT RUN"
+UNITS = ("%", "fraction", "nats/char", "nats/token")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One published row and what was measured for it in one precision; `measured` in the row's own unit."""
+
+    row: Mapping[str, str]
+    experiment: str | None
+    precision: str | None
+    verdict: str
+    measured: tuple[float, ...] = ()
+    sd: float | None = None
+    rule: str = ""
+
+    @property
+    def mean(self) -> float | None:
+        return mean(self.measured)
+
+
+def published_rows(path: Path = PUBLISHED) -> dict[str, dict[str, str]]:
+    """The published rows by id."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def experiments(configs: Path = ROOT / "configs") -> dict[str, dict[str, Any]]:
+    """The configurations by name that aim at published rows."""
+    found = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(configs.glob("*.yaml"))}
+    return {name: config for name, config in found.items() if config.get("published")}
+
+
+def judge_reproduction(values: Sequence[float], row: Mapping[str, str]) -> tuple[str, str]:
+    """The verdict on measured `values` in the unit of the published `row`, and the rule that decided, in words.
+
+    Raises ValueError for nothing measured.
+    """
+    center = mean(values)
+    if center is None:
+        raise ValueError(f"{row['id']}: nothing was measured")
+    target, loss = float(row["value"]), row["unit"].startswith("nats")
+    unit = 1.0 if row["unit"] == "%" else 0.01
+    margin = SHARE * target if loss else POINTS * unit
+    gap = center - target
+    shown = f"{gap:+.4g} from the published {target:g}"
+    if abs(gap) <= margin:
+        return REPRODUCED, f"{shown}, within {margin:.3g}"
+    deviation = standard_deviation(values)
+    if deviation is not None:
+        count = len(values)
+        reach = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
+        if abs(gap) <= reach:
+            return WITHIN_NOISE, f"{shown}, beyond {margin:.3g} but within {reach:.3g}, where 95% of single runs lie"
+    lower_is_better = loss or "error" in row["metric"]
+    better = (gap < 0) == lower_is_better
+    return (ABOVE if better else BELOW), f"{shown}, beyond {margin:.3g} and beyond the noise of {len(values)} runs"
+
+
+def reproductions(results: Path = RESULTS) -> list[Reproduction]:
+    """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv."""
+    found: list[Reproduction] = []
+    aims = experiments()
+    for identity, row in published_rows().items():
+        for name in [name for name, config in aims.items() if identity in config["published"]]:
+            found += _of_experiment(row, name, aims[name], results / name)
+    return found
+
+
+def _of_experiment(row: Mapping[str, str], name: str, config: Mapping[str, Any], folder: Path) -> list[Reproduction]:
+    kept = read_json(folder / "comparison.json")
+    if kept is None or row["unit"] not in UNITS:
+        reason = "no record" if kept is None else f"{row['metric']} in {row['unit']} is not what a run records"
+        return [Reproduction(row, name, None, NOT_RUN, rule=reason)]
+    comparison = compare(
+        folder, kept["precisions"], kept["seeds"], kept["command"], kept["margin"], kept["looks"], publish=True
+    )
+    found = []
+    for precision in comparison["precisions"]:
+        runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
+        values = [_measured(read_lines(folder / run["run"] / "metrics.jsonl")[0], row) for run in runs]
+        known = tuple(value for value in values if value is not None)
+        if not known:
+            found.append(Reproduction(row, name, precision, NOT_RUN, rule="no finished run"))
+            continue
+        verdict, rule = judge_reproduction(known, row)
+        if config.get("reduced"):
+            verdict, rule = SCALED_DOWN, f"{config['reduced']}; {rule.partition(',')[0]}"
+        found.append(Reproduction(row, name, precision, verdict, known, standard_deviation(known), rule))
+    return found
+
+
+def _measured(history: Sequence[Mapping[str, Any]], row: Mapping[str, str]) -> float | None:
+    """One run's figure in the unit of `row`, selected among its evaluations as the source selects."""
+    evaluations = [line for line in history if "eval/loss" in line]
+    chosen = _selected(evaluations, row["selection"])
+    if chosen is None:
+        return None
+    if row["unit"].startswith("nats"):
+        return float(chosen["eval/loss"])
+    if "eval/accuracy" not in chosen:
+        return None
+    share = 1 - chosen["eval/accuracy"] if "error" in row["metric"] else chosen["eval/accuracy"]
+    return float(share * (100 if row["unit"] == "%" else 1))
+
+
+def _selected(evaluations: Sequence[Mapping[str, Any]], selection: str) -> Mapping[str, Any] | None:
+    """The last evaluation, unless the source chose another: by a part that was held out, where there is one."""
+    if not evaluations:
+        return None
+    held_out = "eval/held_out_loss" in evaluations[-1]
+    loss = "eval/held_out_loss" if held_out else "eval/loss"
+    if selection == "early stopping":
+        best = 0
+        for index, line in enumerate(evaluations):
+            if line[loss] < evaluations[best][loss]:
+                best = index
+            elif index - best >= PATIENCE:
+                break
+        return evaluations[best]
+    if selection.startswith("best") and "eval/accuracy" in evaluations[-1]:
+        accuracy = "eval/held_out_accuracy" if held_out else "eval/accuracy"
+        return max(evaluations, key=lambda line: line[accuracy])
+    if selection.startswith("best"):
+        return min(evaluations, key=lambda line: line[loss])
+    return evaluations[-1]
+
+
+def main() -> int:
+    """List the published rows, or print the configuration behind one: its path, for `scripts/reproduce.sh`."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("id", nargs="?", help="of a published row: print the configuration that aims at it")
+    given = options.parse_args()
+    if given.id is None:
+        for line in listing():
+            print(line)
+        return 0
+    rows, aims = published_rows(), experiments()
+    names = [name for name, config in aims.items() if given.id in config["published"]]
+    if names:
+        print(f"configs/{names[0]}.yaml")
+        return 0
+    aimed = sorted({identity for config in aims.values() for identity in config["published"]})
+    what = "no experiment aims at" if given.id in rows else "unknown published row"
+    print(f"error: {what} {given.id!r}; with an experiment: {', '.join(aimed)}", file=sys.stderr)
+    return 2
+
+
+def listing() -> list[str]:
+    """One line for each published row that an experiment aims at: id, figure, verdict so far, data, command."""
+    lines = []
+    for found in reproductions():
+        row = found.row
+        shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.precision else found.verdict
+        data = experiments()[found.experiment]["data"]["name"] if found.experiment else ""
+        lines.append(f"{row['id']}  {row['model']}  {row['metric']} {row['value']} {row['unit']}  {shown}  data {data}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
