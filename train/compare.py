@@ -24,7 +24,7 @@ from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment, signals
 from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
-from train.experiment.mirror import Mirror
+from train.experiment.mirrored import mirror_comparison
 
 LOOKS = 3
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
@@ -99,7 +99,8 @@ class Comparison:
         for note in table.notes(comparison):
             print(note)
         print(f"report: {self.folder / 'report.html'}", flush=True)
-        self._mirror(comparison)
+        if where := mirror_comparison(self.folder, self.config, comparison).location():
+            print(where, flush=True)
         if worst or not succeeded(comparison):
             return worst or command.STATUS["failed"]
         return _judged(comparison, required)
@@ -194,24 +195,6 @@ class Comparison:
         if self.child is not None and self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
 
-    def _mirror(self, comparison: dict[str, Any]) -> None:
-        """The comparison as one more W&B run: the table and the report."""
-        mirror = Mirror(
-            self.folder,
-            run_id=f"{self.config.digest()[:8]}-{'-'.join(self.precisions)}-{len(self.seeds)}",
-            group=f"{self.config.name}-{self.config.digest()[:8]}",
-            job_type="comparison",
-            name=f"{self.config.name}-comparison",
-            tags=[self.config.model, self.config.arch, self.config.data.name],
-            config=self.config.model_dump(),
-        )
-        mirror.open()
-        rows = [table.cells(row) for row in comparison["rows"]]
-        mirror.call("table", lambda run: run.log({"comparison": _wandb_table(table.header(comparison), rows)}))
-        mirror.close({row["precision"]: row for row in comparison["rows"]}, 0 if succeeded(comparison) else 1)
-        if where := mirror.location():
-            print(where, flush=True)
-
 
 def _seeds_to_add(comparison: Mapping[str, Any], most: int, last: bool) -> int:
     """How many seeds there should be for the next look: as many as are said to decide, in the last one `most`."""
@@ -238,12 +221,6 @@ def _end_with_parent() -> None:
     """Ask Linux to stop this process when the comparison is killed, so that it does not train on unseen."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _wandb_table(columns: Sequence[str], rows: Sequence[list[str]]) -> Any:
-    import wandb
-
-    return wandb.Table(columns=list(columns), data=list(rows))
 
 
 if __name__ == "__main__":

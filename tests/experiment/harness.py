@@ -12,7 +12,7 @@ import runpy
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -191,9 +191,11 @@ def wait(process: Any, seconds: float = 60) -> int:
     return process.exitcode
 
 
-def run_apart(out: Path, log: Path, *overrides: str, **arguments: Any) -> int:
-    """`run` in a process of its own; the exit status."""
-    return wait(start(functools.partial(_run, out, *overrides, **arguments), log))
+def run_apart(
+    out: Path, log: Path, *overrides: str, environment: Mapping[str, str] | None = None, **arguments: Any
+) -> int:
+    """`run` in a process of its own, with `environment` added to this one's; the exit status."""
+    return wait(start(functools.partial(_run, out, *overrides, **arguments), log, **(environment or {})))
 
 
 def script(*arguments: str) -> int:
@@ -259,6 +261,8 @@ def _records(path: Path) -> Iterator[Any]:
             continue
         _, length, kind = header.unpack_from(data, position)
         position += header.size
+        if position + length > len(data):
+            return  # written in part
         record += data[position : position + length]
         position += length
         if kind in (1, 4):

@@ -100,14 +100,26 @@ def _history(source: Path, lines: int) -> list[dict[str, Any]]:
 def _make_and_lock(path: Path) -> IO[str]:
     try:
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(path, error) from None
+    return lock_folder(path)
+
+
+def lock_folder(path: Path) -> IO[str]:
+    """Hold the run folder for this process until the file is closed; raises `Refused` when another one holds it."""
+    try:
         lock = (path / ".lock").open("w")
     except OSError as error:
-        raise Refused(f"output folder {path} cannot be written: {error.strerror}") from None
+        raise _not_writable(path, error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise Refused(f"output folder {path} is in use by another process") from None
     return lock
+
+
+def _not_writable(path: Path, error: OSError) -> Refused:
+    return Refused(f"output folder {path} cannot be written: {error.strerror}")
 
 
 def _move_aside(path: Path) -> None:
@@ -120,14 +132,26 @@ def _move_aside(path: Path) -> None:
 
 def previous_config(path: Path) -> dict[str, Any] | None:
     """The resolved configuration of the run in `path`, None where there is none; raises `Refused` for a damaged one."""
+    try:
+        found = recorded_config(path)
+    except Refused as error:
+        raise Refused(f"{error}; start again with --resume never") from None
+    return None if found is None else found.model_dump()
+
+
+def recorded_config(path: Path) -> Experiment | None:
+    """The experiment in the config.yaml of the run folder `path`, keys that came after it at their defaults.
+
+    None where there is no such file; raises `Refused` for a damaged one.
+    """
     file = path / "config.yaml"
     if not file.exists():
         return None
     try:
-        return _completed(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return Experiment.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValueError) as error:
         why = " ".join(str(error).split())
-        raise Refused(f"{file}: not readable as a configuration: {why}; start again with --resume never") from None
+        raise Refused(f"{file}: not readable as a configuration: {why}") from None
 
 
 def require_same(old: Mapping[str, Any], new: Mapping[str, Any], where: Path, allowed: Iterable[str]) -> None:

@@ -22,14 +22,14 @@ class Record:
     def __init__(self, folder: Path, history: list[dict[str, Any]], mirror: Mirror) -> None:
         self.folder, self.mirror = folder, mirror
         path = folder / "metrics.jsonl"
-        rows, torn = read_lines(path)
+        _, torn = read_lines(path)
         if torn:
             print(f"warning: {path} had {torn} torn lines; they are left out", flush=True)
         self.rows = list(history)
         write_whole(path, "".join(map(to_line, self.rows)))
         self.file = path.open("a", encoding="utf-8")
         self.nonfinite_loss_steps = sum(int(row.get("train/nonfinite_loss_steps", 0)) for row in self.rows)
-        mirror.open(self.rows, sent=len(rows))
+        mirror.open(self.rows)
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line; `metrics` holds its `train/step`. A figure that is None was not measured and is left out."""

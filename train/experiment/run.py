@@ -21,7 +21,7 @@ from train.engine.probe import Probe, probe
 from train.experiment import assemble, command, console, environment, signals
 from train.experiment.assemble import Build, digest_of
 from train.experiment.folder import BEST, LAST, RunFolder, open_folder
-from train.experiment.mirror import Mirror
+from train.experiment.mirrored import mirror_of_run
 from train.experiment.record import Record
 from train.experiment.tasks import Task
 
@@ -159,15 +159,7 @@ class Run:
             "changed": {key: list(values) for key, values in self.folder.changed.items()} if self.folder.state else {},
         }
         self.folder.begin(self.config, facts, attempt)
-        mirror = Mirror(
-            self.folder.path,
-            self.folder.run_id,
-            group=f"{self.config.name}-{self.config.digest()[:8]}",
-            job_type=self.precision_name,
-            name=f"{self.config.name}-{name}",
-            tags=[self.config.model, self.config.arch, self.config.data.name, self.precision_name],
-            config={**self.config.model_dump(), "precision": self.precision_name, "seed": self.seed},
-        )
+        mirror = mirror_of_run(self.folder.path, self.folder.run_id, self.config, self.precision_name, self.seed)
         self.record = Record(self.folder.path, self.folder.history, mirror)
         self.bar = console.Progress(f"{self.config.name} {name}", self.plan.steps, self.trainer.step_count)
 
