@@ -4,20 +4,16 @@ import html
 import json
 import math
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib
 import pytest
+from browser import CHROMIUM, MEASURE, Checker, browse
 from made_runs import COMMAND, EMULATED, compared, write_benchmark, write_run, write_three
 
 from reports import page, table
 
-VOID = {"meta", "br", "img", "link", "input", "hr"}
 CHARTS = ["loss", "metric", "speed", "memory", "scale"]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def written(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> str:
@@ -230,41 +226,6 @@ def test_a_diverged_run_is_drawn_apart_from_the_mean(tmp_path):
     assert "Thin, up to a cross: bf16-s1 (diverged)." in loss
 
 
-class Checker(HTMLParser):
-    """Collects what makes a page invalid or not self-contained."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.names: list[str] = []
-        self.wrong: list[str] = []
-        self.feed(text)
-        pointed = re.findall(r'(?:aria-labelledby="|aria-describedby="|href="#|url\(#)([^")]+)', text)
-        self.wrong += [f"<{tag}> is never closed" for tag in self.open]
-        self.wrong += [f"id {name} twice" for name in set(self.names) if self.names.count(name) > 1]
-        self.wrong += [f"no element {name}" for name in pointed if name not in self.names]
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag in ("script", "link", "iframe", "img"):
-            self.wrong.append(f"<{tag}>")
-        for key, value in attributes:
-            if key == "id":
-                self.names.append(value)
-            if value and "://" in value:
-                self.wrong.append(f"{key}={value}")
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(f"</{tag}> closes nothing")
-
-
 def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
     write_three(tmp_path)
     text = written(tmp_path)
@@ -276,30 +237,6 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
     assert len(Checker(bad).wrong) == 5
 
 
-MEASURE = """<!DOCTYPE html><body><iframe id="page" src="report.html" style="width:{width}px;height:900px"></iframe>
-<pre id="found"></pre><script>
-window.onload = () => {{
-  const inner = document.getElementById("page").contentDocument;
-  const sizes = [...inner.querySelectorAll("figure svg")].map((svg) => svg.getBoundingClientRect());
-  document.getElementById("found").textContent = JSON.stringify({{
-    scroll: inner.documentElement.scrollWidth, client: inner.documentElement.clientWidth,
-    body: inner.body.scrollWidth, charts: sizes.map((size) => [size.width, size.height]),
-    texts: [...inner.querySelectorAll("figure svg")].map((svg) => svg.querySelectorAll("text").length),
-  }});
-}};
-</script></body>"""
-
-
-def browse(file: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    assert CHROMIUM is not None
-    switches = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    switches += (
-        " --disable-component-update --disable-sync --allow-file-access-from-files --enable-logging=stderr --v=0"
-    )
-    command = [CHROMIUM, *switches.split(), f"--user-data-dir={profile}", *options, "--dump-dom", file.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
@@ -307,7 +244,7 @@ def test_a_browser_draws_the_charts_and_nothing_runs_over_the_edge(tmp_path, wid
     write_three(tmp_path)
     write_run(tmp_path, "bf16", 1, status="failed", reason="x" * 300)
     written(tmp_path)
-    (tmp_path / "measure.html").write_text(MEASURE.format(width=width))
+    (tmp_path / "measure.html").write_text(MEASURE.format(width=width, page="report.html"))
     done = browse(tmp_path / "measure.html", tmp_path / "profile", "--window-size=1400,1000")
     assert "CONSOLE" not in done.stderr, done.stderr
     match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)

@@ -1,0 +1,69 @@
+"""A page as a browser sees it, and what makes it invalid or not self-contained."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Checker(HTMLParser):
+    """Collects what makes a page invalid or not self-contained."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        pointed = re.findall(r'(?:aria-labelledby="|aria-describedby="|href="#|url\(#)([^")]+)', text)
+        self.wrong += [f"<{tag}> is never closed" for tag in self.open]
+        self.wrong += [f"id {name} twice" for name in set(self.names) if self.names.count(name) > 1]
+        self.wrong += [f"no element {name}" for name in pointed if name not in self.names]
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("script", "link", "iframe", "img"):
+            self.wrong.append(f"<{tag}>")
+        for key, value in attributes:
+            if key == "id":
+                self.names.append(value)
+            if value and "://" in value:
+                self.wrong.append(f"{key}={value}")
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> closes nothing")
+
+
+MEASURE = """<!DOCTYPE html><body><iframe id="page" src="{page}" style="width:{width}px;height:900px"></iframe>
+<pre id="found"></pre><script>
+window.onload = () => {{
+  const inner = document.getElementById("page").contentDocument;
+  const sizes = [...inner.querySelectorAll("figure svg")].map((svg) => svg.getBoundingClientRect());
+  document.getElementById("found").textContent = JSON.stringify({{
+    scroll: inner.documentElement.scrollWidth, client: inner.documentElement.clientWidth,
+    body: inner.body.scrollWidth, charts: sizes.map((size) => [size.width, size.height]),
+    texts: [...inner.querySelectorAll("figure svg")].map((svg) => svg.querySelectorAll("text").length),
+  }});
+}};
+</script></body>"""
+
+
+def browse(file: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    assert CHROMIUM is not None
+    switches = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    switches += (
+        " --disable-component-update --disable-sync --allow-file-access-from-files --enable-logging=stderr --v=0"
+    )
+    command = [CHROMIUM, *switches.split(), f"--user-data-dir={profile}", *options, "--dump-dom", file.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)

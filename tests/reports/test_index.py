@@ -1,0 +1,87 @@
+"""What is shown over all experiments, and the formats of its table."""
+
+import csv
+import html
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, MEASURE, Checker, browse
+from made_runs import compared, write_run, write_three
+
+from reports import index, page, table
+from reports.overview import overview
+from reports.reproduction import NOT_RUN, REPRODUCED, Reproduction
+
+ROW = {
+    "id": "row-1", "value": "0.92", "unit": "fraction", "precision": "fp32", "model": "TinyNet", "dataset": "dots",
+    "metric": "test accuracy", "source": "https://example.org/a_b & c",
+}  # fmt: skip
+MEASURED = Reproduction(ROW, "tiny", "bf16", REPRODUCED, (0.921, 0.919, 0.922), 0.0015, "+0.0007, within 0.005")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    write_three(tmp_path / "results" / "tiny")
+    write_three(tmp_path / "results" / "other", seeds=1)
+    write_run(tmp_path / "results" / "other", "bf16", 0, status="diverged", reason="step 3: non-finite & <gone>")
+    folders = [tmp_path / "results" / name for name in ("other", "tiny")]
+    comparisons = {folder: compared(folder, seeds=3 if folder.name == "tiny" else 1) for folder in folders}
+    index.write(tmp_path, comparisons, [MEASURED, Reproduction(ROW, "tiny", None, NOT_RUN, rule="no record")], None)
+    return tmp_path
+
+
+def test_the_page_is_whole_and_links_every_experiment(written: Path) -> None:
+    text = (written / "index.html").read_text(encoding="utf-8")
+    assert Checker(text).wrong == []
+    assert re.findall(r'href="(results/[^"]+)"', text) == ["results/other/report.html", "results/tiny/report.html"]
+
+
+def test_the_answers_are_those_of_the_experiments_pages(written: Path) -> None:
+    text = html.unescape((written / "index.html").read_text(encoding="utf-8"))
+    folder = written / "results" / "tiny"
+    comparison = compared(folder)
+    for sentence in page.answers(comparison, page.model_of(folder, comparison)):
+        assert sentence in text
+        assert sentence in (written / "README.md").read_text(encoding="utf-8")
+
+
+def test_published_rows_stand_with_their_verdict_and_what_was_not_run_with_its_command(written: Path) -> None:
+    text = (written / "README.md").read_text(encoding="utf-8")
+    shown = "| row-1 | bf16 | 0.92 (fp32) | 0.9207 ± 0.0015 (n=3) | REPRODUCED | TinyNet, dots, test accuracy |"
+    assert shown in text
+    assert "| NOT RUN | TinyNet, dots, test accuracy | https://example.org/a_b & c | no record: bash scripts/" in text
+
+
+def test_no_experiment_is_said_to_be_none(tmp_path: Path) -> None:
+    index.write(tmp_path, {}, [], None)
+    assert "No experiment has a committed record yet" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_csv_and_latex_hold_what_markdown_holds(written: Path) -> None:
+    entries = [("tiny", compared(written / "results" / "tiny")), ("gone", None)]
+    rows = list(csv.reader(io.StringIO(overview(entries, "csv"))))
+    assert [table.line(row) for row in rows] == [
+        line for line in overview(entries).splitlines() if not line.startswith("| :--")
+    ]
+    latex = overview(entries, "latex").splitlines()
+    assert latex[0] == rf"\begin{{tabular}}{{ll{'r' * (len(rows[0]) - 2)}}}"
+    assert len(latex) == 2 + 1 + 1 + len(rows) - 1 + 2
+    assert all(len(re.findall(r"(?<!\\)&", line)) == len(rows[0]) - 1 for line in latex if line.endswith(r"\\"))
+    assert r"91.00\%" in latex[4]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [400, 1200])
+def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
+    (written / "measure.html").write_text(MEASURE.format(width=width, page="index.html"))
+    done = browse(written / "measure.html", written / "profile", "--window-size=1400,1000")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)
+    assert match is not None, done.stdout + done.stderr
+    found = json.loads(html.unescape(match[1]))
+    assert found["scroll"] <= found["client"] <= width
+    assert found["body"] <= found["client"]
