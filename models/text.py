@@ -49,6 +49,13 @@ def _small(family: str, layers: int, width: int, heads: int, **settings: Any) ->
 ARCHITECTURES = {
     "bert_base_cased": Architecture("bert", "google-bert/bert-base-cased", {"vocab_size": 28996}, positions=512),
     "bert_base_uncased": Architecture("bert", "google-bert/bert-base-uncased", positions=512),
+    # Turc et al. 2019 (https://arxiv.org/abs/1908.08962), BERT-Small.
+    "bert_small": Architecture(
+        "bert",
+        "google/bert_uncased_L-4_H-512_A-8",
+        {"num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048},
+        positions=512,
+    ),
     "bert_2x64": _small("bert", 2, 64, 2),
     "distilbert_base_uncased": Architecture("distilbert", "distilbert/distilbert-base-uncased", positions=512),
     "distilbert_2x64": _small("distilbert", 2, 64, 2),

@@ -6,7 +6,7 @@ from typing import Any
 
 from reports import calibrate, page, table
 from reports.overview import Entry, cells, overview
-from reports.reproduction import NOT_RUN, Reproduction
+from reports.reproduction import NOT_RUN, Reproduction, hours
 
 RULE = (
     "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
@@ -25,7 +25,8 @@ def write(
 ) -> None:
     """index.html and README.md in the folder `out`."""
     entries = [(folder.name, comparison) for folder, comparison in comparisons.items()]
-    published = [published_cells(found) for found in reproductions]
+    needed = hours(out / "results")
+    published = [published_cells(found, needed) for found in reproductions]
     rates = calibrate.table(calibration).split("\n\n")
     answers = [
         {"name": folder.name, "answers": page.answers(comparison, page.model_of(folder, comparison))}
@@ -44,15 +45,18 @@ def write(
     (out / "README.md").write_text(_markdown(answers, entries, published, "\n\n".join(rates)), encoding="utf-8")
 
 
-def published_cells(found: Reproduction) -> list[str]:
-    """One row of the table of published numbers; one that was not run says how to."""
+def published_cells(found: Reproduction, needed: Mapping[str, float]) -> list[str]:
+    """One row of the table of published numbers; one that was not run says how to, and how many hours are `needed`."""
     row = found.row
     unit = "" if row["unit"] == "fraction" else f" {row['unit']}"
     measured = table.MISSING
     if found.mean is not None:
         spread = f" ± {found.sd:.2g} (n={len(found.measured)})" if found.sd is not None else " (single run)"
         measured = f"{found.mean:.4g}{spread}"
-    why = f"{found.rule}: bash scripts/reproduce.sh {row['id']}" if found.verdict == NOT_RUN else found.rule
+    why = found.rule
+    if found.verdict == NOT_RUN:
+        cost = needed.get(found.experiment or "")
+        why += f": bash scripts/reproduce.sh {row['id']}" + (f", about {cost:,.3g} h a run here" if cost else "")
     return [
         row["id"],
         found.precision or table.MISSING,

@@ -33,6 +33,7 @@ PUBLISHED = ROOT / "reports" / "published.csv"
 RESULTS = ROOT / "reports" / "results"
 POINTS, SHARE = 0.5, 0.01
 PATIENCE = 3
+QUICK = "resnet20_digits"
 REPRODUCED, WITHIN_NOISE, ABOVE, BELOW = "REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW"
 SCALED_DOWN, NOT_RUN = "SCALED-DOWN", "NOT RUN"
 UNITS = ("%", "fraction", "nats/char", "nats/token")
@@ -183,14 +184,31 @@ def main() -> int:
 
 
 def listing() -> list[str]:
-    """One line for each published row that an experiment aims at: id, figure, verdict so far, data, command."""
+    """One line for each published row that an experiment aims at: id, figure, verdict so far, data, estimated hours."""
     lines = []
+    aims, needed = experiments(), hours()
     for found in reproductions():
         row = found.row
-        shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.precision else found.verdict
-        data = experiments()[found.experiment]["data"]["name"] if found.experiment else ""
-        lines.append(f"{row['id']}  {row['model']}  {row['metric']} {row['value']} {row['unit']}  {shown}  data {data}")
+        shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.mean is not None else found.verdict
+        cost = f"about {needed[found.experiment]:,.3g} h a run" if found.experiment in needed else "cost not known"
+        figure = f"{row['metric']} {row['value']} {row['unit']}"
+        data = aims[found.experiment or ""]["data"]["name"]
+        lines.append(f"{row['id']}  {row['model']}  {figure}  {shown}  data {data}, {cost} in FP32 on a CPU")
     return lines
+
+
+def hours(results: Path = RESULTS) -> dict[str, float]:
+    """Estimated hours of one FP32 run of each experiment on the machine of the quick start's committed record.
+
+    Operations of its training (`scripts.estimate`) over those a second that the quick start was measured at: an
+    estimate within a factor of a few, since operations of other shapes run at other speeds.
+    """
+    counts, speed = read_json(ROOT / "reports" / "estimates.json"), read_json(results / QUICK / "benchmark.json")
+    if counts is None or speed is None or QUICK not in counts:
+        return {}
+    seconds = sorted(speed["seconds"]["fp32"])[len(speed["seconds"]["fp32"]) // 2]
+    rate = counts[QUICK]["forward_flops"] * speed["samples_per_step"] * speed["block_steps"] / seconds
+    return {name: count["forward_flops"] * count["samples"] / rate / 3600 for name, count in counts.items()}
 
 
 if __name__ == "__main__":

@@ -81,14 +81,14 @@ def test_what_is_embedded_needs_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_smoke_run_needs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert download("configs/bert_sst2.yaml", "--smoke") == 0
+    assert download("configs/bert_base_sst2.yaml", "--smoke") == 0
     assert "a smoke run needs neither data nor weights" in capsys.readouterr().out
 
 
 def test_folders_are_named_with_their_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, weights = write_sst2(tmp_path / "root"), write_weights(tmp_path / "bert")
     (weights / "more.bin").write_bytes(bytes(3 * 2**20))
-    assert download("configs/bert_sst2.yaml", f"pretrained={weights}") == 0
+    assert download("configs/bert_base_sst2.yaml", f"pretrained={weights}") == 0
     printed = capsys.readouterr().out
     assert f"data set sst2: {data} (0.0 MiB), prepared in {tmp_path}/home/datasets/" in printed
     assert f"weights of bert_base_cased: {weights} in {weights} (3.0 MiB)" in printed
@@ -110,7 +110,7 @@ def test_class_folders_are_where_they_are(
 
 
 def test_all_that_is_missing_is_named_with_the_ways_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert download("configs/bert_sst2.yaml") == 2
+    assert download("configs/bert_base_sst2.yaml") == 2
     printed = capsys.readouterr()
     assert printed.out == "data set sst2: missing\nweights of bert_base_cased: missing\n"
     assert printed.err.startswith("error: data set 'sst2': not in ")
@@ -122,7 +122,7 @@ def test_all_that_is_missing_is_named_with_the_ways_to_get_it(capsys: pytest.Cap
 
 def test_what_is_there_is_said_where_the_rest_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_sst2(tmp_path / "root")
-    assert download("configs/bert_sst2.yaml") == 2
+    assert download("configs/bert_base_sst2.yaml") == 2
     printed = capsys.readouterr()
     assert f"data set sst2: {tmp_path}/root/sst2 (" in printed.out
     assert "weights of bert_base_cased: missing" in printed.out
@@ -334,7 +334,7 @@ def test_what_was_fetched_with_a_network_is_enough_without_one(hub: str, tmp_pat
     outcomes = []
     for offline in ("0", "1"):
         environment = {**os.environ, **own, "HF_HUB_OFFLINE": offline, "HF_DATASETS_OFFLINE": offline}
-        command = [sys.executable, "-m", "train.check", "configs/bert_sst2.yaml", "--download"]
+        command = [sys.executable, "-m", "train.check", "configs/bert_base_sst2.yaml", "--download"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         outcomes.append(done.stdout)

@@ -147,3 +147,17 @@ def test_a_run_that_must_not_be_published_is_left_out(aimed: Path, monkeypatch: 
 def test_the_published_rows_are_read_whole(tmp_path: Path) -> None:
     assert len(published_rows()) == 394
     assert yaml.safe_load((reproduction.ROOT / "configs" / "lenet5_fashion_mnist.yaml").read_text())["published"]
+
+
+def test_hours_follow_from_operations_and_the_measured_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduction, "ROOT", tmp_path)
+    counts = {
+        "resnet20_digits": {"forward_flops": 100, "samples": 50},
+        "large": {"forward_flops": 3600_000, "samples": 10},
+    }
+    write_json(tmp_path / "reports" / "estimates.json", counts)
+    assert reproduction.hours(tmp_path) == {}  # without a measured speed nothing is said
+    speed = {"seconds": {"fp32": [1.0, 2.0, 8.0]}, "samples_per_step": 20, "block_steps": 10}
+    write_json(tmp_path / "resnet20_digits" / "benchmark.json", speed)
+    # 200 samples of 100 operations in 2 seconds: 10,000 a second.
+    assert reproduction.hours(tmp_path) == {"resnet20_digits": 0.5 / 3600, "large": 1.0}

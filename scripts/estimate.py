@@ -1,0 +1,65 @@
+"""What an experiment costs: python -m scripts.estimate [--output reports/estimates.json]
+
+Counts the floating-point operations of one forward pass (torch.utils.flop_counter) of
+every experiment that aims at a published number, and how many samples its training takes. `reports` turns both into
+hours from the measured speed of the quick start, at three times a forward pass a sample.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from train.experiment import assemble
+from train.experiment.config import Experiment
+
+ROOT = Path(__file__).resolve().parent.parent
+# Training samples: those of the Hub's data set cards; of language models the blocks of a step are counted instead.
+SAMPLES = {
+    "digits": 1437, "fashion_mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167, "sst2": 67_349,
+}  # fmt: skip
+
+
+def main() -> int:
+    """Write the counts of every experiment that aims at a published number, and of the quick start."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--output", type=Path, default=ROOT / "reports" / "estimates.json", metavar="FILE")
+    output = options.parse_args().output
+    found = {}
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        build, task, config = assemble.script_of(path, ["pretrained=false"])
+        if config.published or config.name == "resnet20_digits":
+            found[config.name] = {"forward_flops": forward_flops(build, task, config), "samples": samples(config)}
+            print(config.name, found[config.name], flush=True)
+    output.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return 0
+
+
+def forward_flops(build: Any, task: Any, config: Experiment) -> int:
+    """Of one sample: an image, or a sequence of `data.length` tokens."""
+    facts = task.facts(config.data.name)
+    model = build(config).eval()
+    if hasattr(facts, "size"):
+        batch = {"images": torch.zeros(1, facts.channels, facts.size, facts.size)}
+    else:
+        batch = {"input_ids": torch.zeros(1, config.data.length or 1, dtype=torch.int64)}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        task.forward(model, {**batch, "labels": torch.zeros(1, dtype=torch.int64)})
+    return int(counter.get_total_flops())
+
+
+def samples(config: Experiment) -> int:
+    """How many samples, with repetition, the training takes."""
+    if config.max_steps is not None:
+        return config.max_steps * config.batch_size * config.accumulate
+    known = SAMPLES[config.data.name] - (config.data.held_out or 0)
+    return math.ceil(min(config.data.train_samples or known, known) * (config.epochs or 0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
