@@ -184,11 +184,15 @@ class Broken(nn.Module):
         super().__init__()
         self.first = nn.Linear(4, 4)
         self.second = nn.Linear(4, 3)
+        if fault == "overflow":
+            nn.init.ones_(self.second.weight)
         self.unused = nn.Linear(1, 1) if fault == "unused" else None
         self.fault = fault
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         hidden = self.first(images)
+        if self.fault == "overflow":  # beyond fp16's 65504, within the range of the others
+            hidden = self.second.weight.new_full((len(images), 4), 3e4) * (1 + 0 * hidden)
         if self.fault == "dtype":  # fails under autocast alone: the accumulator is float32
             hidden = torch.zeros(len(images), 4).scatter_add(1, torch.zeros(len(images), 4, dtype=torch.int64), hidden)
         return self.second(hidden)
@@ -198,6 +202,7 @@ class Broken(nn.Module):
     ("fault", "precision", "expected"),
     [
         ("dtype", "bf16", "scatter_add in the model or its loss raises RuntimeError"),
+        ("overflow", "fp16", "the output of second is not finite; fp32_modules=[second] would"),
         ("unused", "fp32", "no gradient reaches unused.weight, unused.bias"),
         ("head", "fp32", "the head gives 3 logits"),
     ],

@@ -31,7 +31,7 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
 
     Names the module, the operation and the precision where something raises; a head that does not fit
     `classes`; parameters without a gradient, or with one that is not finite where no scaler would skip it;
-    and modules whose output mixed precision leaves in FP32.
+    modules whose output overflows; and modules whose output mixed precision leaves in FP32.
     """
     finding = Finding(trainer.precision.name)
     where = _Where(trainer.model)
@@ -54,6 +54,7 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
     else:
         finding.faults += _head_faults(logits, classes)
         finding.faults += _gradient_faults(trainer)
+        finding.faults += _overflows(where.overflowed, trainer.precision)
         finding.remarks += _left_in_fp32(where.outputs, trainer.precision)
     trainer.model.zero_grad(set_to_none=True)
     return finding
@@ -73,6 +74,14 @@ def _gradient_faults(trainer: Trainer) -> list[str]:
     if bad and not trainer.precision.arithmetic.scaled:
         faults.append(f"the gradient is not finite in {_shortened(bad)}")
     return faults
+
+
+def _overflows(names: list[str], precision: Precision) -> list[str]:
+    """The first modules of the forward pass whose output is beyond the range of its dtype, such as T5's in fp16."""
+    if not names:
+        return []
+    remedy = f"; fp32_modules=[{names[0]}] would compute the first in FP32"
+    return [f"the output of {_shortened(names)} is not finite{remedy * (precision.matrix_dtype is not torch.float32)}"]
 
 
 def _left_in_fp32(outputs: dict[str, str], precision: Precision) -> list[str]:
@@ -95,6 +104,7 @@ class _Where:
         self.stack: list[str] = []
         self.failed: str | None = None
         self.outputs: dict[str, str] = {}
+        self.overflowed: list[str] = []
 
     @property
     def module(self) -> str:
@@ -130,6 +140,8 @@ class _Where:
             self.stack.pop()
             if own and isinstance(output, Tensor):
                 self.outputs[name] = str(output.dtype).removeprefix("torch.")
+                if name not in self.overflowed and not output.isfinite().all():
+                    self.overflowed.append(name)
 
         return hook
 
