@@ -20,7 +20,7 @@ from torch import Tensor
 from models.cifar_resnet import CifarResNet
 from reports.records import write_json
 from reports.statistics import speedup
-from train.data.vision import ResidentImages
+from train.data.resident import ResidentImages
 from train.engine.allocator import keep_freed_memory
 from train.engine.half_on_cpu import half_on_cpu, native_half_is_fast
 from train.engine.meter import synchronize

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from tests.data.hub import experiment
 from train.data import vision
 from train.data.order import generator
-from train.data.vision import CROP_PADDING, ImageSet, ResidentImages, check_labels, load, pixel_statistics
+from train.data.resident import CROP_PADDING, ResidentImages, pixel_statistics
+from train.data.vision import ImageSet, check_labels, load
 from train.engine.errors import Refused
 from train.engine.fit import Batches
 from train.engine.step import Batch

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.data.hub import experiment, png, random_pixels, write_split
-from train.data.vision import ResidentImages, load
+from train.data.resident import ResidentImages
+from train.data.vision import load
 from train.engine.errors import Refused
 
 CPU = torch.device("cpu")
