@@ -14,7 +14,17 @@ RULE = (
     "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
     "are selected as the source selects them."
 )
-PUBLISHED_TITLES = ["published row", "precision", "published", "measured", "verdict", "model", "source", "why"]
+PUBLISHED_TITLES = [
+    "published row",
+    "experiment",
+    "precision",
+    "published",
+    "measured",
+    "verdict",
+    "model",
+    "source",
+    "why",
+]
 
 
 def write(
@@ -26,7 +36,8 @@ def write(
     """index.html and README.md in the folder `out`."""
     entries = [(folder.name, comparison) for folder, comparison in comparisons.items()]
     needed = hours(out / "results")
-    published = [published_cells(found, needed) for found in reproductions]
+    measured_first = sorted(reproductions, key=lambda found: found.verdict == NOT_RUN)
+    published = [published_cells(found, needed) for found in measured_first]
     rates = calibrate.table(calibration).split("\n\n")
     answers = [
         {"name": folder.name, "answers": page.answers(comparison, page.model_of(folder, comparison))}
@@ -59,6 +70,7 @@ def published_cells(found: Reproduction, needed: Mapping[str, float]) -> list[st
         why += f": bash scripts/reproduce.sh {row['id']}" + (f", about {cost:,.3g} h a run here" if cost else "")
     return [
         row["id"],
+        found.experiment or table.MISSING,
         found.precision or table.MISSING,
         f"{row['value']}{unit} ({row['precision']})",
         measured,

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
@@ -27,12 +28,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What paired runs say of a difference, and for an inconclusive one how many seeds would decide."""
+    """What paired runs say of a difference. `deviation` is that of one pair, `looks` that of `judge`."""
 
     word: str
     difference: Interval
     margin: float
-    seeds_needed: int | None = None
+    deviation: float
+    looks: int = 1
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """For an inconclusive verdict how many seeds would decide; None where that is not the question, or too many."""
+        if self.word != INCONCLUSIVE:
+            return None
+        return seeds_to_decide(self.difference.value, self.deviation, self.margin, self.looks)
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -70,13 +79,21 @@ def judge(
     # A value known to the nearest step is off by a uniform error, whose deviation is step / sqrt(12); of two, sqrt(6).
     deviation = max(statistics.stdev(differences), resolution / math.sqrt(6))
     error, significance = deviation / math.sqrt(count), SIGNIFICANCE / looks
-    wide, narrow = (error * float(stats.t.ppf(1 - tail, count - 1)) for tail in (significance / 2, significance))
+    wide, narrow = (error * _quantile(1 - tail, count - 1) for tail in (significance / 2, significance))
     interval = Interval(value, value - wide, value + wide)
     if abs(value) + narrow < margin:
-        return Verdict(EQUIVALENT, interval, margin)
-    if interval.low > 0 or interval.high < 0:
-        return Verdict(BETTER if (value > 0) == higher_is_better else WORSE, interval, margin)
-    return Verdict(INCONCLUSIVE, interval, margin, seeds_to_decide(value, deviation, margin, looks))
+        word = EQUIVALENT
+    elif interval.low > 0 or interval.high < 0:
+        word = BETTER if (value > 0) == higher_is_better else WORSE
+    else:
+        word = INCONCLUSIVE
+    return Verdict(word, interval, margin, deviation, looks)
+
+
+@cache
+def _quantile(share: float, freedom: int) -> float:
+    """Of Student's t."""
+    return float(stats.t.ppf(share, freedom))
 
 
 def seeds_to_decide(difference: float, deviation: float, margin: float, looks: int = 1) -> int | None:

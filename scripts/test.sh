@@ -4,4 +4,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 [ -z "${DATA_ROOT:-}" ] || DATA_ROOT="$(cd "$DATA_ROOT" && pwd)"
 cd "$root"
-exec "$python" -m pytest "$@"
+# A worker on each core, each computing on one thread: most tests are too small for more.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec "$python" -m pytest -n auto --dist loadfile "$@"

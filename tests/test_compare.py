@@ -204,7 +204,7 @@ def test_a_killed_comparison_leaves_no_run_behind(tmp_path):
 
 
 def test_a_signal_while_a_run_is_being_started_stops_that_run(tmp_path, monkeypatch):
-    comparison = compare.Comparison(CONFIG, [], "fp32", 1, "cpu", tmp_path, True)
+    comparison = compare.Comparison(CONFIG, [], "fp32", "cpu", tmp_path, True)
     start = subprocess.Popen
 
     def interrupted(*arguments, **options):

@@ -57,8 +57,7 @@ def test_the_way_to_a_new_architecture_is_as_written(tmp_path):
     commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)
     assert commands is not None
     for folder in ("models", "train", "reports", "scripts", "configs", "tests"):
-        ignored = shutil.ignore_patterns("__pycache__", "results")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("README.md", "pyproject.toml", "requirements.txt"):
         shutil.copy(ROOT / file, tmp_path)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -38,7 +38,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Accuracy], list[tuple[
 
         monkeypatch.setattr(compare.Comparison, "_train", train)
         monkeypatch.setattr(compare.Comparison, "_benchmark", benchmark)
-        monkeypatch.setattr(compare.Comparison, "_mirror", lambda self, comparison: None)
+        monkeypatch.setenv("WANDB_MODE", "disabled")
         return runs
 
     return use

@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: that of the worst run, 0 when all went well."""
     options = command.parser("train.compare", "Train an experiment in several precisions and compare them.")
     options.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated: fp32, tf32, bf16, fp16")
-    options.add_argument("--seeds", type=int, default=3, metavar="N", help="runs per precision, with seeds 0 to N-1")
+    options.add_argument(
+        "--seeds", type=int, metavar="N", help="runs per precision, with seeds 0 to N-1; 3, in a smoke run 1"
+    )
     options.add_argument(
         "--until-decided", action="store_true", help=f"add seeds while a verdict is open, in at most {LOOKS} looks"
     )
@@ -43,11 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict"
     )
     given = options.parse(arguments)
+    seeds = (1 if given.smoke else 3) if given.seeds is None else given.seeds
     shown = ["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)]
     return command.finish(
         lambda: Comparison(
             given.config, given.overrides, given.precisions, given.device, given.out, given.smoke
-        ).execute(given.seeds, given.max_seeds if given.until_decided else None, given.require, shlex.join(shown)),
+        ).execute(seeds, given.max_seeds if given.until_decided else None, given.require, shlex.join(shown)),
         given.smoke,
     )
 

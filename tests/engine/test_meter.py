@@ -1,7 +1,7 @@
+import mmap
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engine.tiny import CPU
 from train.engine.meter import MIB, Meter, PeakMemory
@@ -186,8 +186,11 @@ linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="n
 BUFFER_MIB = 96
 
 
-def touch(mib: int = BUFFER_MIB) -> torch.Tensor:
-    return torch.ones(mib * MIB, dtype=torch.uint8)
+def touch(mib: int = BUFFER_MIB) -> None:
+    """Use memory and give it back to the system, whatever the allocator of this process keeps."""
+    with mmap.mmap(-1, mib * MIB) as memory:
+        for page in range(0, len(memory), mmap.PAGESIZE):
+            memory[page] = 1
 
 
 @linux

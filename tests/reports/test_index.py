@@ -50,7 +50,7 @@ def test_the_answers_are_those_of_the_experiments_pages(written: Path) -> None:
 
 def test_published_rows_stand_with_their_verdict_and_what_was_not_run_with_its_command(written: Path) -> None:
     text = (written / "README.md").read_text(encoding="utf-8")
-    shown = "| row-1 | bf16 | 0.92 (fp32) | 0.9207 ± 0.0015 (n=3) | REPRODUCED | TinyNet, dots, test accuracy |"
+    shown = "| row-1 | tiny | bf16 | 0.92 (fp32) | 0.9207 ± 0.0015 (n=3) | REPRODUCED | TinyNet, dots, test accuracy |"
     assert shown in text
     assert "| NOT RUN | TinyNet, dots, test accuracy | https://example.org/a_b & c | no record: bash scripts/" in text
 

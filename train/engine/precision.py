@@ -177,11 +177,14 @@ class Precision:
         with self._kernels():
             self.scaler.scale(loss).backward()
 
-    def update(self, optimizers: Sequence[Optimizer], clip_norm: float | None = None) -> Update:
+    def update(
+        self, optimizers: Sequence[Optimizer], clip_norm: float | None = None, order: Sequence[Tensor] = ()
+    ) -> Update:
         """Unscale, clip, step or skip, update the scale: once per window, for all optimizers together.
 
         Optimizers whose parameters have no gradient are passed over. One non-finite gradient holds
-        back all of them.
+        back all of them. `order` holds the parameters in the model's order, in which a plain loop adds up
+        their norms: in that of the optimizers' groups the sum rounds differently.
         """
         active = [optimizer for optimizer in optimizers if _with_gradient(optimizer)]
         if not active:
@@ -189,6 +192,9 @@ class Precision:
         for optimizer in active:
             self.scaler.unscale_(optimizer)
         parameters = [parameter for optimizer in active for parameter in _with_gradient(optimizer)]
+        if order:
+            held = {id(parameter) for parameter in parameters}
+            parameters = [parameter for parameter in order if id(parameter) in held]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         found_inf = self._found_inf(active, gradients)
         norms = torch.stack(torch._foreach_norm(gradients))  # as torch.nn.utils.get_total_norm does

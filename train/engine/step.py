@@ -75,8 +75,9 @@ class Trainer:
         self.window_steps = 0
         self.grad_norm = torch.zeros((), device=device)
         # Where the first non-finite gradient was, kept on the device until `check` reads it.
+        self.parameters = list(bare(model).parameters())
         self.names = [name for name, _ in bare(model).named_parameters()]
-        self.indices = {id(parameter): index for index, parameter in enumerate(bare(model).parameters())}
+        self.indices = {id(parameter): index for index, parameter in enumerate(self.parameters)}
         self.stepped, self.positions = [-1], torch.zeros(1, device=device, dtype=torch.int64)
         self.bad_step = torch.full((), -1, device=device, dtype=torch.int64)
         self.bad_index, self.bad_count = torch.zeros_like(self.bad_step), torch.zeros_like(self.bad_step)
@@ -104,7 +105,7 @@ class Trainer:
             self.precision.backward(loss)
             window_loss += loss.detach()
         self.step_count += 1
-        update = self.precision.update(self.optimizers, self.clip_norm)
+        update = self.precision.update(self.optimizers, self.clip_norm, self.parameters)
         self._account(window_loss, update)
         if update.applied is False:
             self.snapshot.restore()  # BatchNorm's statistics; nothing else has moved yet
