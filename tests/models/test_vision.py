@@ -52,10 +52,18 @@ def test_arc_03_channels_last_gives_the_same_numbers(arch: str) -> None:
     contiguous = loss_and_gradients(built(arch, 32), images)
     model = built(arch, 32).to(memory_format=torch.channels_last)
     channels_last = loss_and_gradients(model, images.contiguous(memory_format=torch.channels_last))
-    torch.testing.assert_close(channels_last[0], contiguous[0], rtol=1e-3, atol=1e-4)
-    assert channels_last[1].item() == pytest.approx(contiguous[1].item(), abs=1e-4)
-    for actual, expected in zip(channels_last[2], contiguous[2], strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-3 * max(1.0, float(expected.abs().max())))
+    assert channels_last[1].item() == pytest.approx(contiguous[1].item(), abs=1e-5)
+    assert distance(channels_last[0], contiguous[0]) < 1e-5
+    # An activation within rounding of zero passes the gradient in one layout and not in the other.
+    gradients, expected = (
+        torch.cat([tensor.flatten() for tensor in found[2]]) for found in (channels_last, contiguous)
+    )
+    assert distance(gradients, expected) < 5e-3
+
+
+def distance(actual: Tensor, expected: Tensor) -> float:
+    """Relative, in the 2-norm."""
+    return float((actual - expected).norm() / expected.norm())
 
 
 @pytest.mark.parametrize(
