@@ -1,10 +1,13 @@
 """A page as a browser sees it, and what makes it invalid or not self-contained."""
 
+import html
+import json
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -67,3 +70,14 @@ def browse(file: Path, profile: Path, *options: str) -> subprocess.CompletedProc
     )
     command = [CHROMIUM, *switches.split(), f"--user-data-dir={profile}", *options, "--dump-dom", file.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def measure(page: Path, width: int) -> dict[str, Any]:
+    """What `MEASURE` finds of `page` shown `width` pixels wide; fails on an error in the browser's console."""
+    (page.parent / "measure.html").write_text(MEASURE.format(width=width, page=page.name))
+    done = browse(page.parent / "measure.html", page.parent / "profile", "--window-size=1400,1000")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)
+    assert match is not None, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(html.unescape(match[1]))
+    return found

@@ -3,12 +3,11 @@
 import csv
 import html
 import io
-import json
 import re
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, MEASURE, Checker, browse
+from browser import CHROMIUM, Checker, measure
 from made_runs import compared, write_run, write_three
 
 from reports import index, page, table
@@ -77,11 +76,6 @@ def test_csv_and_latex_hold_what_markdown_holds(written: Path) -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
 def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
-    (written / "measure.html").write_text(MEASURE.format(width=width, page="index.html"))
-    done = browse(written / "measure.html", written / "profile", "--window-size=1400,1000")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)
-    assert match is not None, done.stdout + done.stderr
-    found = json.loads(html.unescape(match[1]))
+    found = measure(written / "index.html", width)
     assert found["scroll"] <= found["client"] <= width
     assert found["body"] <= found["client"]
