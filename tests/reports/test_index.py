@@ -35,7 +35,11 @@ def written(tmp_path: Path) -> Path:
 def test_the_page_is_whole_and_links_every_experiment(written: Path) -> None:
     text = (written / "index.html").read_text(encoding="utf-8")
     assert Checker(text).wrong == []
-    assert re.findall(r'href="(results/[^"]+)"', text) == ["results/other/report.html", "results/tiny/report.html"]
+    assert re.findall(r'<h3 id="[^"]+"><a href="([^"]+)"', text) == [
+        "results/other/report.html",
+        "results/tiny/report.html",
+    ]
+    assert 'href="https://example.org/a_b"' in text
 
 
 def test_the_answers_are_those_of_the_experiments_pages(written: Path) -> None:
