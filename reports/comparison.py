@@ -182,6 +182,7 @@ def _row(
         "peak_memory_mib": max(peaks, default=None),
         "saved_for_backward_mib": saved,
         "drift": _drift(precision, benchmark),
+        "slower_in": _slower_in(precision, benchmark),
         "saved_ratio": saved / saved_baseline if saved is not None and saved_baseline else None,
         "skipped_steps": sum(run["skipped_steps"] for run in done) if done else None,
         "status": broken[0]["status"] if broken else "failed" if missing else "finished",
@@ -201,6 +202,20 @@ def _verdict(
     resolution = 1 / paired[0]["eval_samples"] if accuracy and paired[0]["eval_samples"] else 0.0
     differences = [run["value"] - other for run, other in zip(paired, baseline, strict=True)]
     return judge(differences, limit, paired[0]["higher_is_better"], resolution, looks)
+
+
+def _slower_in(precision: str, benchmark: Mapping[str, Any] | None) -> list[Any] | None:
+    """The operator that takes so much longer than in FP32 that no other costs more: its name and both ms a step."""
+    times = (benchmark or {}).get("operators_ms", {})
+    if precision == BASELINE or BASELINE not in times or precision not in times:
+        return None
+    here, there = times[precision], times[BASELINE]
+    # One that is not among FP32's longest takes there no more than the shortest of them.
+    least = min(there.values(), default=0.0)
+    name = max(here, key=lambda name: here[name] - there.get(name, least), default=None)
+    if name is None or here[name] <= there.get(name, least):
+        return None
+    return [name, there.get(name), here[name]]
 
 
 def _drift(precision: str, benchmark: Mapping[str, Any] | None) -> list[float] | None:

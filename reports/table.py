@@ -68,7 +68,7 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
                 f"third to {late:.2f}x in the last: the machine was not quiet."
             )
         if row["speedup"] is not None and row["speedup_high"] < 1:
-            found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x.")
+            found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x{_reason(row)}.")
         if row["arithmetic"] and row["arithmetic"] != "native kernels":
             found.append(
                 f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and memory are those of fp16; "
@@ -129,6 +129,15 @@ def more_seeds(row: Mapping[str, Any]) -> str:
     if row["seeds_needed"] is None:
         return "more seeds than can be trained would be needed for a verdict at this margin"
     return f"about {row['seeds_needed']} seeds would decide with 80% power, were these the true difference and spread"
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    """Where a slower precision loses most time, from the profile of a step."""
+    if not row["slower_in"]:
+        return ""
+    name, before, after = row["slower_in"]
+    compared = f"{before:.1f} ms in FP32" if before is not None else "too little in FP32 to be among its longest"
+    return f", most of it in {name.removeprefix('aten::')}: {after:.1f} ms of a step, {compared}"
 
 
 def line(texts: Sequence[str]) -> str:

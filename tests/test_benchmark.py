@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scripts.bench_engine import engine_step, plain_step
-from train.experiment.benchmark import WARMUP_STEPS, interleave
+from train.experiment.benchmark import WARMUP_STEPS, interleave, operator_times
 
 
 def test_blocks_take_turns_and_are_equal():
@@ -26,6 +26,15 @@ def test_the_switches_are_set_before_each_block():
     seen: Counter[str] = Counter()
     interleave({"A": lambda: None, "B": lambda: None}, lambda: None, rounds=5, block_seconds=0.0, before=seen.update)
     assert seen == {"A": 6, "B": 6}
+
+
+def test_the_operators_of_a_step_are_timed_without_a_word(capfd):
+    a = torch.randn(256, 256)
+    times = operator_times(lambda: (a @ a).relu(), torch.device("cpu"))
+    assert list(times) == sorted(times, key=times.__getitem__, reverse=True)
+    assert {"aten::mm", "aten::relu", "aten::clamp_min"} <= times.keys()
+    assert times["aten::mm"] > 0
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

@@ -8,6 +8,7 @@ from made_runs import COMMAND, EMULATED, compared, rows_of, write_benchmark, wri
 
 from reports import table
 from reports.comparison import COLUMNS
+from reports.records import read_json, write_json
 
 
 def texts(comparison, precision):
@@ -64,6 +65,27 @@ def test_mea_04_slower_is_called_slower(tmp_path):
     assert found["speed-up [95%]"] == "0.40x [0.40, 0.40]"
     assert found["ratio"] == "1.250"
     assert "bf16 is slower than FP32 here: 0.40x." in table.notes(comparison)
+
+
+@pytest.mark.parametrize(
+    ("fp32", "bf16", "reason"),
+    [
+        (
+            {"aten::conv": 5.0, "aten::add": 1.0},
+            {"aten::conv": 25.5, "aten::add": 2.0},
+            "conv: 25.5 ms of a step, 5.0 ms",
+        ),
+        ({"aten::add": 1.0}, {"aten::copy_": 3.0, "aten::add": 2.0}, "copy_: 3.0 ms of a step, too little in FP32"),
+    ],
+)
+def test_mea_04_a_slower_precision_says_where_it_loses_most(tmp_path, fp32, bf16, reason):
+    write_run(tmp_path, "fp32")
+    write_run(tmp_path, "bf16")
+    write_benchmark(tmp_path, fp32=[1.0] * 3, bf16=[2.0] * 3)
+    record = read_json(tmp_path / "benchmark.json")
+    write_json(tmp_path / "benchmark.json", {**record, "operators_ms": {"fp32": fp32, "bf16": bf16}})
+    (note,) = [note for note in table.notes(compared(tmp_path, "fp32,bf16", seeds=1)) if "slower" in note]
+    assert f"bf16 is slower than FP32 here: 0.50x, most of it in {reason}" in note
 
 
 def test_mea_04_a_missing_partner_is_not_a_number(tmp_path):

@@ -7,6 +7,7 @@ in one precision has a neighbour in each other one, so their ratio is that of th
 whole ones (forward, backward, unscale, clip, step) on one batch that is on the device already.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from reports.records import write_json
 from train.engine.meter import synchronize
@@ -27,6 +29,8 @@ from train.experiment.tasks import Task
 ROUNDS = 21
 BLOCK_SECONDS = 0.4
 WARMUP_STEPS = 3
+PROFILED_STEPS = 3
+MOST_OPERATORS = 25
 
 
 def interleave(
@@ -77,6 +81,10 @@ def benchmark(
         block_seconds=0.05 if smoke else BLOCK_SECONDS,
         before=lambda name: trainers[name].precision.activate(),
     )
+    operators = {}
+    for name, step in steps.items():
+        trainers[name].precision.activate()
+        operators[name] = operator_times(step, device)
     return {
         "config_sha256": config.digest(),
         "precisions": list(precisions),
@@ -84,8 +92,23 @@ def benchmark(
         "torch": torch.__version__,
         "samples_per_step": len(batch["labels"]) * config.accumulate,
         "skipped_steps": {name: trainer.step_count - trainer.applied_step for name, trainer in trainers.items()},
+        "operators_ms": operators,
         **measured,
     }
+
+
+def operator_times(step: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """Milliseconds of a step that each of its `MOST_OPERATORS` longest operators takes by itself, from the profiler."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    with profile(activities=activities) as recorded:
+        for _ in range(PROFILED_STEPS):
+            step()
+        synchronize(device)
+    field = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    times = {event.key: getattr(event, field) / 1000 / PROFILED_STEPS for event in recorded.key_averages()}
+    longest = sorted(times, key=times.__getitem__, reverse=True)[:MOST_OPERATORS]
+    return {name: round(times[name], 4) for name in longest}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
