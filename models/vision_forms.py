@@ -11,8 +11,7 @@ from torch import nn
 from torchvision.models import convnext, densenet, efficientnet, mobilenetv2, mobilenetv3, regnet, resnet, vgg
 
 from models.inception import inception_small_image, inception_v3
-
-SMALL_IMAGE = 64
+from models.vision import SMALL_IMAGE
 
 
 def build(arch: str, num_classes: int, image_size: int) -> nn.Module:

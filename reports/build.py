@@ -12,23 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from reports import index, page, table
-from reports.comparison import compare
+from reports.comparison import recorded
 from reports.overview import FORMATS, overview
 from reports.records import read_json, write_json
-from reports.reproduction import reproductions
-
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "reports" / "results"
+from reports.reproduction import QUICK, RESULTS, ROOT, reproductions
 
 
 def comparison_of(folder: Path) -> dict[str, Any]:
-    """The comparison in `folder`, made anew from its run records; its list of runs and its command are kept."""
-    kept = read_json(folder / "comparison.json")
-    if kept is None:
+    """`reports.comparison.recorded`, of a folder that must have one."""
+    comparison = recorded(folder)
+    if comparison is None:
         raise SystemExit(f"error: {folder / 'comparison.json'} is missing or not readable")
-    return compare(
-        folder, kept["precisions"], kept["seeds"], kept["command"], kept["margin"], kept["looks"], publish=True
-    )
+    return comparison
 
 
 def engine_table(record: dict[str, Any]) -> str:
@@ -64,7 +59,7 @@ def build(out: Path) -> None:
     for folder, comparison in comparisons.items():
         write_json(folder / "comparison.json", comparison)
         page.write(folder, comparison)
-        if folder.name == "resnet20_digits":
+        if folder.name == QUICK:
             readme = between_markers(readme, "results", table.markdown(comparison))
     benchmark = read_json(results / "engine_benchmark.json")
     if benchmark is not None:

@@ -17,6 +17,7 @@ from numpy.random import Generator
 
 from reports.records import read_json
 from reports.statistics import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, judge, speedup
+from reports.table import line
 
 RECORD = Path(__file__).resolve().parent / "results" / "calibration.json"
 SIMULATIONS = 2000
@@ -53,37 +54,46 @@ def intervals_holding_one(record: Mapping[str, Any]) -> tuple[int, int]:
     return sum(interval.low <= 1 <= interval.high for interval in intervals), len(intervals)
 
 
-def table(record: Mapping[str, Any] | None) -> str:
-    """The rates as Markdown; the same bytes every time."""
+def rates(record: Mapping[str, Any] | None) -> tuple[list[list[str]], str]:
+    """The rates as rows of texts, titles first, and what was compared; the same every time."""
     draw = np.random.default_rng(0)
-    lines = ["| comparison | n | WORSE or BETTER | EQUIVALENT | INCONCLUSIVE |", "| :-- | --: | --: | --: | --: |"]
+    rows = [["comparison", "n", "WORSE or BETTER", "EQUIVALENT", "INCONCLUSIVE"]]
     for noise in NOISE:
-        lines.append(_line(f"simulated, no difference, noise {noise:g} margins", simulated(draw, noise)))
+        rows.append(_cells(f"simulated, no difference, noise {noise:g} margins", simulated(draw, noise)))
     for noise in NOISE:
         found = simulated(draw, noise, -INJECTED)
-        lines.append(_line(f"simulated, {INJECTED:g} margins worse, noise {noise:g} margins", found, WORSE))
+        rows.append(_cells(f"simulated, {INJECTED:g} margins worse, noise {noise:g} margins", found, WORSE))
     if record is None:
-        return "\n".join([*lines, "", "Real runs: no record; `python -m scripts.run_calibration` makes it."])
-    lines.append(_line("real FP32 runs against others", real(record)))
-    lines.append(_line(f"real FP32 runs, {INJECTED:g} margins taken off one side", real(record, -INJECTED), WORSE))
+        return rows, "Real runs: no record; `python -m scripts.run_calibration` makes it."
+    rows.append(_cells("real FP32 runs against others", real(record)))
+    rows.append(_cells(f"real FP32 runs, {INJECTED:g} margins taken off one side", real(record, -INJECTED), WORSE))
     held, count = intervals_holding_one(record)
     deviation = 100 * np.std(record["accuracies"], ddof=1)
-    lines += [
-        "",
+    return rows, (
         f"Simulated with {SEEDS} seeds; real: {record['experiment']}, {record['pairs']} pairs a comparison, standard "
-        f"deviation over seeds {deviation:.2f} points, margin {100 * record['margin']:g} points.",
-        f"Speed of FP32 over itself: {held} of {count} intervals hold 1.",
-    ]
-    return "\n".join(lines)
+        f"deviation over seeds {deviation:.2f} points, margin {100 * record['margin']:g} points.\n"
+        f"Speed of FP32 over itself: {held} of {count} intervals hold 1."
+    )
 
 
-def _line(name: str, found: Counter[str], only: str | None = None) -> str:
+def markdown(rows: Sequence[Sequence[str]], notes: str) -> str:
+    """What `rates` gives, as a Markdown table with the notes below."""
+    titles, *others = rows
+    lines = [titles, [":--", *["--:"] * (len(titles) - 1)], *others]
+    return "\n".join([*map(line, lines), "", notes])
+
+
+def table(record: Mapping[str, Any] | None) -> str:
+    """The rates as Markdown."""
+    return markdown(*rates(record))
+
+
+def _cells(name: str, found: Counter[str], only: str | None = None) -> list[str]:
     count = sum(found.values())
     alarms = found[only] if only else found[WORSE] + found[BETTER]
-    rates = [alarms / count, found[EQUIVALENT] / count, found[INCONCLUSIVE] / count]
+    shares = [alarms / count, found[EQUIVALENT] / count, found[INCONCLUSIVE] / count]
     suffix = f" ({only})" if only else ""
-    cells = [name, str(count), f"{rates[0]:.1%}{suffix}", *(f"{rate:.1%}" for rate in rates[1:])]
-    return "| " + " | ".join(cells) + " |"
+    return [name, str(count), f"{shares[0]:.1%}{suffix}", *(f"{share:.1%}" for share in shares[1:])]
 
 
 def main() -> int:

@@ -73,6 +73,19 @@ def compare(
     }
 
 
+def recorded(folder: Path) -> dict[str, Any] | None:
+    """The comparison in `folder`, made anew from its run records for publication; None where there is none.
+
+    Its list of runs, its command, its margin and its looks are kept.
+    """
+    kept = read_json(folder / "comparison.json")
+    if kept is None:
+        return None
+    return compare(
+        folder, kept["precisions"], kept["seeds"], kept["command"], kept["margin"], kept["looks"], publish=True
+    )
+
+
 def succeeded(comparison: Mapping[str, Any]) -> bool:
     """Whether every row is finished, with all of its seeds and its speed."""
     return all(row["status"] == "finished" for row in comparison["rows"])
@@ -231,11 +244,16 @@ def _speed(precision: str, benchmark: Mapping[str, Any] | None) -> tuple[float |
     blocks = (benchmark or {}).get("seconds", {})
     if benchmark is None or precision not in blocks:
         return None, None, "its speed was not measured"
-    work = benchmark["samples_per_step"] * benchmark["block_steps"]
-    rate = work / sorted(blocks[precision])[len(blocks[precision]) // 2]
+    rate = samples_per_second(precision, benchmark)
     if precision == BASELINE or BASELINE not in blocks:
         return rate, None, None
     return rate, speedup(blocks[BASELINE], blocks[precision]), None
+
+
+def samples_per_second(precision: str, benchmark: Mapping[str, Any]) -> float:
+    """Of the median block of a benchmark that has `precision`."""
+    seconds = sorted(benchmark["seconds"][precision])
+    return float(benchmark["samples_per_step"] * benchmark["block_steps"] / seconds[len(seconds) // 2])
 
 
 def _common(values: Any) -> float | None:

@@ -39,7 +39,7 @@ def write(
     needed = hours(out / "results")
     measured_first = sorted(reproductions, key=lambda found: found.verdict == NOT_RUN)
     published = [published_cells(found, needed) for found in measured_first]
-    rates = calibrate.table(calibration).split("\n\n")
+    rates, notes = calibrate.rates(calibration)
     answers = [
         {"name": folder.name, "answers": page.answers(comparison, page.model_of(folder, comparison))}
         for folder, comparison in comparisons.items()
@@ -51,11 +51,13 @@ def write(
         measured=[row for row in published if row["verdict"] != NOT_RUN],
         not_run=[row for row in published if row["verdict"] == NOT_RUN],
         results=[titles, *rows],
-        calibration=_read(rates[0]),
-        calibration_notes=rates[1:],
+        calibration=rates,
+        calibration_notes=notes,
     )
     (out / "index.html").write_text(html, encoding="utf-8")
-    (out / "README.md").write_text(_markdown(answers, entries, published, "\n\n".join(rates)), encoding="utf-8")
+    (out / "README.md").write_text(
+        _markdown(answers, entries, published, calibrate.markdown(rates, notes)), encoding="utf-8"
+    )
 
 
 def published_cells(found: Reproduction, needed: Mapping[str, float]) -> dict[str, str]:
@@ -99,9 +101,3 @@ def _markdown(
     lines += [table.line([texts[name] for name in TITLES]) for texts in published]
     lines += ["", "## All results", "", overview(entries), "", "## How often a verdict is wrong", "", rates, ""]
     return "\n".join(lines)
-
-
-def _read(markdown: str) -> list[list[str]]:
-    """The cells of a Markdown table, titles first."""
-    lines = [line.strip("| ").split(" | ") for line in markdown.splitlines()]
-    return [lines[0], *lines[2:]]

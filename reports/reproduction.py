@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from scipy import stats
 
-from reports.comparison import compare
+from reports.comparison import BASELINE, recorded, samples_per_second
 from reports.records import read_json, read_lines
 from reports.statistics import mean, standard_deviation
 
@@ -98,20 +98,23 @@ def reproductions(results: Path = RESULTS) -> list[Reproduction]:
     """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv."""
     found: list[Reproduction] = []
     aims = experiments()
+    comparisons = {name: recorded(results / name) for name in aims}
     for identity, row in published_rows().items():
         for name in [name for name, config in aims.items() if identity in config["published"]]:
-            found += _of_experiment(row, name, aims[name], results / name)
+            found += _of_experiment(row, name, aims[name], results / name, comparisons[name])
     return found
 
 
-def _of_experiment(row: Mapping[str, str], name: str, config: Mapping[str, Any], folder: Path) -> list[Reproduction]:
-    kept = read_json(folder / "comparison.json")
-    if kept is None or row["unit"] not in UNITS:
-        reason = "no record" if kept is None else f"{row['metric']} in {row['unit']} is not what a run records"
+def _of_experiment(
+    row: Mapping[str, str],
+    name: str,
+    config: Mapping[str, Any],
+    folder: Path,
+    comparison: Mapping[str, Any] | None,
+) -> list[Reproduction]:
+    if comparison is None or row["unit"] not in UNITS:
+        reason = "no record" if comparison is None else f"{row['metric']} in {row['unit']} is not what a run records"
         return [Reproduction(row, name, None, NOT_RUN, rule=reason)]
-    comparison = compare(
-        folder, kept["precisions"], kept["seeds"], kept["command"], kept["margin"], kept["looks"], publish=True
-    )
     found = []
     for precision in comparison["precisions"]:
         runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
@@ -206,8 +209,7 @@ def hours(results: Path = RESULTS) -> dict[str, float]:
     counts, speed = read_json(ROOT / "reports" / "estimates.json"), read_json(results / QUICK / "benchmark.json")
     if counts is None or speed is None or QUICK not in counts:
         return {}
-    seconds = sorted(speed["seconds"]["fp32"])[len(speed["seconds"]["fp32"]) // 2]
-    rate = counts[QUICK]["forward_flops"] * speed["samples_per_step"] * speed["block_steps"] / seconds
+    rate = counts[QUICK]["forward_flops"] * samples_per_second(BASELINE, speed)
     return {name: count["forward_flops"] * count["samples"] / rate / 3600 for name, count in counts.items()}
 
 
