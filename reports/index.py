@@ -1,31 +1,13 @@
 """What is shown over all experiments: reports/index.html for people, reports/README.md for those on a code host."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reports import calibrate, page, table
 from reports.overview import Entry, cells, overview
+from reports.published_table import RULE, TITLES, published_cells
 from reports.reproduction import NOT_RUN, Reproduction, hours
-
-RULE = (
-    "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
-    "published loss. WITHIN NOISE: it is not, but the published figure lies where 95% of single runs of ours would. "
-    "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
-    "are selected as the source selects them."
-)
-TITLES = {
-    "id": "published row",
-    "experiment": "experiment",
-    "precision": "precision",
-    "published": "published",
-    "measured": "measured",
-    "verdict": "verdict",
-    "what": "model, data, metric",
-    "source": "source",
-    "why": "why",
-}
 
 
 def write(
@@ -38,7 +20,7 @@ def write(
     entries = [(folder.name, comparison) for folder, comparison in comparisons.items()]
     needed = hours(out / "results")
     measured_first = sorted(reproductions, key=lambda found: found.verdict == NOT_RUN)
-    published = [published_cells(found, needed) for found in measured_first]
+    published = [published_cells(found, needed.get(found.experiment or "")) for found in measured_first]
     rates, notes = calibrate.rates(calibration)
     answers = [
         {"name": folder.name, "answers": page.answers(comparison, page.model_of(folder, comparison))}
@@ -58,36 +40,6 @@ def write(
     (out / "README.md").write_text(
         _markdown(answers, entries, published, calibrate.markdown(rates, notes)), encoding="utf-8"
     )
-
-
-def published_cells(found: Reproduction, needed: Mapping[str, float]) -> dict[str, str]:
-    """The texts of `TITLES` for one published number, and `href`, the address of its source, where it is one.
-
-    One that was not run says how to, and how many hours are `needed`.
-    """
-    row = found.row
-    unit = "" if row["unit"] == "fraction" else f" {row['unit']}"
-    measured = table.MISSING
-    if found.mean is not None:
-        spread = f" ± {found.sd:.2g} (n={len(found.measured)})" if found.sd is not None else " (single run)"
-        measured = f"{found.mean:.4g}{spread}"
-    why = found.rule
-    if found.verdict == NOT_RUN:
-        cost = needed.get(found.experiment or "")
-        why += f": bash scripts/reproduce.sh {row['id']}" + (f", about {cost:,.3g} h a run here" if cost else "")
-    address = re.match(r"https?://\S+", row["source"])
-    return {
-        "id": row["id"],
-        "experiment": found.experiment or table.MISSING,
-        "precision": found.precision or table.MISSING,
-        "published": f"{row['value']}{unit} ({row['precision']})",
-        "measured": measured,
-        "verdict": found.verdict,
-        "what": f"{row['model']}, {row['dataset']}, {row['metric']}",
-        "source": row["source"],
-        "why": why,
-        "href": address[0].rstrip(",") if address else "",
-    }
 
 
 def _markdown(

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports import charts, table
+from reports import charts, reproduction, table
 from reports.comparison import BASELINE
-from reports.records import read_environment, read_lines
+from reports.published_table import RULE, published_cells
+from reports.records import read_config, read_environment, read_lines
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -50,13 +50,12 @@ def answers(comparison: Mapping[str, Any], model: str) -> list[str]:
 
 def model_of(folder: Path, comparison: Mapping[str, Any]) -> str:
     """What was trained on what, as its runs' configuration says."""
-    config = _any_config(folder, comparison)
+    config = _recorded_config(folder, comparison)
     return f"{config['arch']} on {config['data']['name']}" if config else str(comparison["experiment"])
 
 
-def _any_config(folder: Path, comparison: Mapping[str, Any]) -> dict[str, Any]:
-    names = [run["run"] for run in comparison["runs"]]
-    return next((found for name in names if (found := _config(folder / name / "config.yaml"))), {})
+def _recorded_config(folder: Path, comparison: Mapping[str, Any]) -> dict[str, Any]:
+    return read_config(folder / run["run"] for run in comparison["runs"])
 
 
 def _answer(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, model: str, seeds: int) -> str:
@@ -113,9 +112,10 @@ def _quality(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, seeds: 
 def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
     names = [run["run"] for run in comparison["runs"]]
     environments = {name: found for name in names if (found := read_environment(folder / name / "environment.json")[0])}
-    config = _any_config(folder, comparison)
+    config = _recorded_config(folder, comparison)
     histories = {name: read_lines(folder / name / "metrics.jsonl")[0] for name in names}
     drawn = charts.draw(comparison, histories)
+    published = [published_cells(found) for found in reproduction.of_comparison(folder, comparison)]
     return TEMPLATES.get_template("page.html.jinja").render(
         comparison=comparison,
         experiment=comparison["experiment"],
@@ -125,6 +125,8 @@ def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
         rows=[(row, table.cells(row)) for row in comparison["rows"]],
         notes=table.notes(comparison),
         charts=[(chart, Markup(chart.svg)) for chart in drawn],
+        rule=RULE,
+        published=[] if comparison["smoke"] else published,
         metric=(comparison["metric"] or "metric").removeprefix("eval/"),
         runs=[_run(folder, run) for run in comparison["runs"]],
         facts=_facts(list(environments.values())),
@@ -133,14 +135,6 @@ def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
         script=config.get("model", "MODEL"),
         files=[name for name in FILES if (folder / name).exists()],
     )
-
-
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _recipe(config: Mapping[str, Any]) -> str:

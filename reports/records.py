@@ -3,9 +3,11 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 # What readers of environment.json rely on, in the form of an example: an object, a list of one kind, or a text. Any
 # part may be absent or null, because records of other versions lack some.
@@ -129,3 +131,13 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             torn += 1
     return rows, torn
+
+
+def read_config(runs: Iterable[Path]) -> dict[str, Any]:
+    """The configuration recorded in the first of the run folders `runs` that has a readable one; empty without."""
+    for run in runs:
+        with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
+            found = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+            if isinstance(found, dict):
+                return found
+    return {}

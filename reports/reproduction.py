@@ -25,7 +25,7 @@ import yaml
 from scipy import stats
 
 from reports.comparison import BASELINE, recorded, samples_per_second
-from reports.records import read_json, read_lines
+from reports.records import read_config, read_json, read_lines
 from reports.statistics import mean, standard_deviation
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +37,8 @@ QUICK = "resnet20_digits"
 REPRODUCED, WITHIN_NOISE, ABOVE, BELOW = "REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW"
 SCALED_DOWN, NOT_RUN = "SCALED-DOWN", "NOT RUN"
 UNITS = ("%", "fraction", "nats/char", "nats/token")
+# Keys of a configuration that are no part of the recipe.
+NO_RECIPE = frozenset({"name", "published", "reduced", "margin", "log_every", "checkpoint_every", "workers"})
 
 
 @dataclass(frozen=True)
@@ -105,16 +107,25 @@ def reproductions(results: Path = RESULTS) -> list[Reproduction]:
     return found
 
 
+def of_comparison(folder: Path, comparison: Mapping[str, Any]) -> list[Reproduction]:
+    """The published rows that the runs of one comparison aim at, as their recorded configuration names them."""
+    rows, name = published_rows(), comparison["experiment"]
+    aims = read_config(folder / run["run"] for run in comparison["runs"]).get("published") or []
+    known = [rows[identity] for identity in aims if identity in rows]
+    return [found for row in known for found in _of_experiment(row, name, experiments().get(name), folder, comparison)]
+
+
 def _of_experiment(
     row: Mapping[str, str],
     name: str,
-    config: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
     folder: Path,
     comparison: Mapping[str, Any] | None,
 ) -> list[Reproduction]:
     if comparison is None or row["unit"] not in UNITS:
         reason = "no record" if comparison is None else f"{row['metric']} in {row['unit']} is not what a run records"
         return [Reproduction(row, name, None, NOT_RUN, rule=reason)]
+    reduced = _reduced(read_config(folder / run["run"] for run in comparison["runs"]), config or {}, name)
     found = []
     for precision in comparison["precisions"]:
         runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
@@ -124,10 +135,39 @@ def _of_experiment(
             found.append(Reproduction(row, name, precision, NOT_RUN, rule="no finished run"))
             continue
         verdict, rule = judge_reproduction(known, row)
-        if config.get("reduced"):
-            verdict, rule = SCALED_DOWN, f"{config['reduced']}; {rule.partition(',')[0]}"
+        if reduced:
+            verdict, rule = SCALED_DOWN, f"{reduced}; {rule.partition(',')[0]}"
         found.append(Reproduction(row, name, precision, verdict, known, standard_deviation(known), rule))
     return found
+
+
+def _reduced(recorded: Mapping[str, Any], config: Mapping[str, Any], name: str) -> str | None:
+    """How the `recorded` recipe is less than the source's: in its own words, or where it departs from `config`."""
+    if words := recorded.get("reduced", config.get("reduced")):
+        return str(words)
+    run, file = _flat(recorded), _flat(config)
+    changed = [key for key in file if key in run and _number(run[key]) != _number(file[key])]
+    listed = ", ".join(f"{key} is {run[key]} in place of {file[key]}" for key in changed)
+    return f"not as configs/{name}.yaml has it: {listed}" if changed else None
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of the recipe by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        elif prefix + key not in NO_RECIPE:
+            found[prefix + key] = value
+    return found
+
+
+def _number(value: Any) -> Any:
+    """A text that is a number as a number: YAML takes 1e-3 for a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _measured(history: Sequence[Mapping[str, Any]], row: Mapping[str, str]) -> float | None:

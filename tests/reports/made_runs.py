@@ -106,6 +106,6 @@ def _lines(precision: str, losses: tuple[float, ...], accuracy: float | None) ->
         scale = {"amp/scale": 32768.0, "amp/skipped_steps": 1} if precision == "fp16" else {}
         found.append({"train/step": step, "train/loss": loss, **scale})
     if accuracy is not None:
-        found += [{"train/step": len(losses) // 2, "eval/accuracy": accuracy / 2}]
-        found += [{"train/step": len(losses), "eval/accuracy": accuracy}]
+        found += [{"train/step": len(losses) // 2, "eval/loss": 1.0, "eval/accuracy": accuracy / 2}]
+        found += [{"train/step": len(losses), "eval/loss": 0.5, "eval/accuracy": accuracy}]
     return found

@@ -100,6 +100,22 @@ def test_only_a_smoke_run_has_the_banner(tmp_path):
     assert 'class="banner" role="note"><strong>Smoke run.' in written(tmp_path / "smoke", seeds=1)
 
 
+def test_the_published_rows_that_the_runs_aim_at_have_a_table(tmp_path):
+    write_three(tmp_path)
+    assert 'id="published"' not in written(tmp_path)
+    for run in tmp_path.glob("*-s*"):
+        with (run / "config.yaml").open("a") as file:
+            file.write("published: [kl-resnet18-c10]\n")  # CIFAR-10, test top-1 of 93.02%
+    rows = written(tmp_path).partition('id="published"')[2].partition("</table>")[0]
+    assert re.findall(r"<td>93\.02 % \(fp32\)</td><td>(.*?)</td>", rows) == [
+        "91 ± 1 (n=3)",
+        "91 ± 0.5 (n=3)",
+        "90 ± 0 (n=3)",
+    ]
+    write_three(tmp_path, smoke=True)
+    assert 'id="published"' not in written(tmp_path)
+
+
 def test_every_run_has_a_line_with_its_hashes_and_links(tmp_path):
     write_three(tmp_path)
     write_run(tmp_path, "bf16", 1, status="diverged", reason="the reason")

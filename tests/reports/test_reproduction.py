@@ -130,6 +130,33 @@ def test_a_reduced_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.Monkey
         assert found.rule.startswith("2 of 200 epochs; ")
 
 
+def record(folder: Path, **changes: object) -> None:
+    for file in (folder / "tiny").glob("*-s*/config.yaml"):
+        file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **changes}))
+
+
+def test_a_run_that_departs_from_the_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch, epochs=3, optimizer={"name": "sgd", "lr": "1e-1"})
+    assert {found.verdict for found in reproductions(aimed)} == {SCALED_DOWN}
+    assert reproductions(aimed)[0].rule.startswith("not as configs/tiny.yaml has it: epochs is 2 in place of 3; ")
+    configured(monkeypatch, epochs=2, optimizer={"name": "sgd", "lr": "1e-1"})
+    assert SCALED_DOWN not in {found.verdict for found in reproductions(aimed)}
+
+
+def test_what_the_runs_say_of_their_reduction_counts(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch)
+    record(aimed, reduced="another model")
+    assert all(found.rule.startswith("another model; ") for found in reproductions(aimed))
+
+
+def test_a_comparison_has_the_rows_that_its_runs_aim_at(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch)
+    comparison = compared(aimed / "tiny")
+    assert reproduction.of_comparison(aimed / "tiny", comparison) == []
+    record(aimed, published=["a", "unknown"])
+    assert reproduction.of_comparison(aimed / "tiny", comparison) == reproductions(aimed)
+
+
 def test_without_a_record_it_was_not_run(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch)
     (found,) = reproductions(aimed / "elsewhere")

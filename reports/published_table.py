@@ -1,0 +1,53 @@
+"""The texts of the table of published numbers against measured ones."""
+
+import re
+
+from reports import table
+from reports.reproduction import NOT_RUN, Reproduction
+
+RULE = (
+    "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
+    "published loss. WITHIN NOISE: it is not, but the published figure lies where 95% of single runs of ours would. "
+    "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
+    "are selected as the source selects them."
+)
+TITLES = {
+    "id": "published row",
+    "experiment": "experiment",
+    "precision": "precision",
+    "published": "published",
+    "measured": "measured",
+    "verdict": "verdict",
+    "what": "model, data, metric",
+    "source": "source",
+    "why": "why",
+}
+
+
+def published_cells(found: Reproduction, hours: float | None = None) -> dict[str, str]:
+    """The texts of `TITLES` for one published number, and `href`, the address of its source, where it is one.
+
+    One that was not run says how to, and how many `hours` a run is estimated to take.
+    """
+    row = found.row
+    unit = "" if row["unit"] == "fraction" else f" {row['unit']}"
+    measured = table.MISSING
+    if found.mean is not None:
+        spread = f" ± {found.sd:.2g} (n={len(found.measured)})" if found.sd is not None else " (single run)"
+        measured = f"{found.mean:.4g}{spread}"
+    why = found.rule
+    if found.verdict == NOT_RUN:
+        why += f": bash scripts/reproduce.sh {row['id']}" + (f", about {hours:,.3g} h a run here" if hours else "")
+    address = re.match(r"https?://\S+", row["source"])
+    return {
+        "id": row["id"],
+        "experiment": found.experiment or table.MISSING,
+        "precision": found.precision or table.MISSING,
+        "published": f"{row['value']}{unit} ({row['precision']})",
+        "measured": measured,
+        "verdict": found.verdict,
+        "what": f"{row['model']}, {row['dataset']}, {row['metric']}",
+        "source": row["source"],
+        "why": why,
+        "href": address[0].rstrip(",") if address else "",
+    }
