@@ -56,6 +56,18 @@ def two_convolutions(classes: int, channels: int, size: int) -> nn.Module:
     return _initialised(net, nn.init.xavier_uniform_)
 
 
+def two_convolutions_83k(classes: int, channels: int, size: int) -> nn.Module:
+    """Two 5x5 convolutions and one linear layer, PyTorch's initialisation: 83,466 parameters.
+
+    https://github.com/hardmaru/pytorch_notebooks/blob/dc5aece/pytorch_tiny_custom_mnist_adam.ipynb
+    """
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        nn.Linear(64 * (size // 4) ** 2, classes),
+    )
+
+
 def mlp_256_128_100(classes: int, channels: int, size: int) -> nn.Module:
     """Three hidden layers of 256, 128 and 100 tanh units with dropout 0.4, He initialisation, sigmoid outputs.
 
@@ -77,4 +89,6 @@ def _initialised(net: nn.Module, weights: Callable[[Tensor], object]) -> nn.Modu
     return net
 
 
-SMALL_NETS = {net.__name__: net for net in (lenet5, fashion_simple_net, two_convolutions, mlp_256_128_100)}
+SMALL_NETS = {
+    net.__name__: net for net in (lenet5, fashion_simple_net, two_convolutions, two_convolutions_83k, mlp_256_128_100)
+}

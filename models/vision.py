@@ -42,7 +42,7 @@ FAMILIES = {
     "lenet": ("lenet5",),
     "mlp": ("mlp_256_128_100",),
     "fashion_simple_net": ("fashion_simple_net",),
-    "two_convolutions": ("two_convolutions",),
+    "two_convolutions": ("two_convolutions", "two_convolutions_83k"),
 }
 # Below these sizes an unpadded layer has nothing left to work on (Inception: its auxiliary head).
 SMALLEST_IMAGE = {

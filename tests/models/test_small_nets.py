@@ -14,6 +14,7 @@ PARAMETERS = {
     "mlp_256_128_100": 200_960 + 32_896 + 12_900 + 1_010,
     "fashion_simple_net": 421_642,
     "two_convolutions": 832 + 51_264 + 3_212_288 + 10_250,
+    "two_convolutions_83k": 83_466,
 }
 FAMILY = {arch: family for family, names in vision.FAMILIES.items() for arch in names}
 
