@@ -14,7 +14,7 @@ from reports.records import read_json, write_json
 from train.engine.fit import Progress, evaluate, fit
 from train.engine.meter import Meter, synchronize
 from train.experiment import assemble, command, environment
-from train.experiment.benchmark import interleave
+from train.experiment.benchmark import interleave, trainer_at_rest
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "reports" / "results" / "calibration.json"
@@ -72,12 +72,8 @@ def speed(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: boo
     """Seconds of the blocks of two FP32 trainers in turn."""
     batches, _ = task.load(config, seed, device, smoke)
     batch = next(batches.epoch(0))
-    steps = {}
-    for name in ("first", "second"):
-        model = assemble.build_model(build, config, seed, device)
-        model.train()
-        trainer = assemble.build_trainer(model, task, config, batches, assemble.build_precision("fp32", config, device))
-        steps[name] = lambda trainer=trainer: trainer.step([batch])
+    first, second = (trainer_at_rest(build, task, config, batches, "fp32", device, seed) for _ in range(2))
+    steps = {"first": lambda: first.step([batch]), "second": lambda: second.step([batch])}
     found: dict[str, Any] = interleave(steps, lambda: synchronize(device))["seconds"]
     return found
 

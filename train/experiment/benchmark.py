@@ -72,7 +72,7 @@ def benchmark(
     assemble.set_up_process(config, device)
     train, _ = task.load(config, 0, device, smoke)
     batch: Batch = next(train.epoch(0))
-    trainers = {name: _trainer(build, task, config, train, name, device) for name in precisions}
+    trainers = {name: trainer_at_rest(build, task, config, train, name, device) for name in precisions}
     steps = {name: _step(trainer, [batch] * config.accumulate) for name, trainer in trainers.items()}
     measured = interleave(
         steps,
@@ -130,8 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.finish(measure)
 
 
-def _trainer(build: Build, task: Task, config: Experiment, train: Any, name: str, device: torch.device) -> Trainer:
-    model = assemble.build_model(build, config, 0, device)
+def trainer_at_rest(
+    build: Build, task: Task, config: Experiment, train: Any, name: str, device: torch.device, seed: int = 0
+) -> Trainer:
+    """A trainer in the precision `name` whose steps are whole but change no weight."""
+    model = assemble.build_model(build, config, seed, device)
     trainer = assemble.build_trainer(model, task, config, train, assemble.build_precision(name, config, device))
     # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
     trainer.schedule = lambda step: 0.0
