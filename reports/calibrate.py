@@ -63,8 +63,9 @@ def rates(record: Mapping[str, Any] | None) -> tuple[list[list[str]], str]:
     for noise in NOISE:
         found = simulated(draw, noise, -INJECTED)
         rows.append(_cells(f"simulated, {INJECTED:g} margins worse, noise {noise:g} margins", found, WORSE))
-    if record is None:
-        return rows, "Real runs: no record; `python -m scripts.run_calibration` makes it."
+    if missing := _why_unfit(record):
+        return rows, f"Real runs: {missing}; `python -m scripts.run_calibration` makes a record."
+    assert record is not None
     rows.append(_cells("real FP32 runs against others", real(record)))
     rows.append(_cells(f"real FP32 runs, {INJECTED:g} margins taken off one side", real(record, -INJECTED), WORSE))
     held, count = intervals_holding_one(record)
@@ -74,6 +75,17 @@ def rates(record: Mapping[str, Any] | None) -> tuple[list[list[str]], str]:
         f"deviation over seeds {deviation:.2f} points, margin {100 * record['margin']:g} points.\n"
         f"Speed of FP32 over itself: {held} of {count} intervals hold 1."
     )
+
+
+def _why_unfit(record: Mapping[str, Any] | None) -> str | None:
+    """Why there is nothing to count in a record, None when there is."""
+    if record is None:
+        return "no record"
+    if record["smoke"]:
+        return "left out, a smoke run"
+    if record["environment"].get("git", {}).get("dirty") is not False:
+        return "left out, their source had changes that are in no commit, or its commit is not known"
+    return None
 
 
 def markdown(rows: Sequence[Sequence[str]], notes: str) -> str:

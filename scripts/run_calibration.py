@@ -34,12 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         assemble.set_up_process(config, device)
         facts = environment.describe(device)
         record = read_json(given.output) or {}
-        if record.get("config_sha256") != config.digest() or record.get("pairs") != given.pairs:
+        same = {"config_sha256": config.digest(), "pairs": given.pairs, "smoke": given.smoke}
+        if any(record.get(key) != value for key, value in same.items()):
             record = {"accuracies": [], "speed": []}
-        record |= {
-            "experiment": config.name, "config_sha256": config.digest(), "margin": config.margin,
-            "pairs": given.pairs, "environment": facts,
-        }  # fmt: skip
+        record |= {"experiment": config.name, "margin": config.margin, "environment": facts, **same}
         for seed in range(len(record["accuracies"]), 2 * given.pairs * given.comparisons):
             accuracy, samples = train(build, task, config, seed, device, given.smoke)
             record["accuracies"].append(accuracy)

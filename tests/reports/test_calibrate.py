@@ -38,6 +38,18 @@ def test_the_table_is_the_same_every_time_and_says_what_is_missing() -> None:
     assert "Real runs: no record" in calibrate.table(None)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"smoke": True}, "a smoke run"), ({"environment": {"git": {"dirty": True}}}, "changes that are in no commit")],
+)
+def test_a_record_that_must_not_be_published_is_left_out(changes: dict[str, object], reason: str) -> None:
+    runs = {"accuracies": [0.9, 0.91, 0.9, 0.91], "pairs": 2, "margin": 0.005, "eval_samples": 1000, "speed": []}
+    record = {"experiment": "tiny", "smoke": False, "environment": {"git": {"dirty": False}}, **runs}
+    assert "real FP32 runs against others" in calibrate.table(record)
+    assert "real FP32 runs against others" not in calibrate.table({**record, **changes})
+    assert reason in calibrate.table({**record, **changes})
+
+
 def test_the_committed_record_keeps_the_promised_rates() -> None:
     record = read_json(calibrate.RECORD)
     if record is None:
