@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy.typing import NDArray
 
-from reports import bars
+from reports import bars, forest
 from reports.curves import Histories, curve, nonfinite_steps, series
 from reports.svg import INK, MARKERS, STYLE, Chart, chart, colour_of, count_of, figure_of
 
@@ -23,8 +23,8 @@ SEED_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), "-.")
 def draw(comparison: Comparison, histories: Histories) -> list[Chart]:
     """The charts for which there are records; `histories` maps a run's name to the lines of its metrics.jsonl."""
     with matplotlib.rc_context(STYLE):
-        lines = (_loss(comparison, histories), _metric(comparison, histories))
-        found = [*lines, bars.speed(comparison), bars.memory(comparison), _scale(comparison, histories)]
+        found = [_loss(comparison, histories), _metric(comparison, histories), forest.pairs(comparison)]
+        found += [bars.speed(comparison), bars.memory(comparison), _scale(comparison, histories)]
     return [one for one in found if one is not None]
 
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports import calibrate, page, table
+from markupsafe import Markup
+
+from reports import calibrate, forest, page, table
 from reports.overview import Entry, cells, overview
 from reports.published_table import RULE, TITLES, published_cells
 from reports.reproduction import NOT_RUN, Reproduction, hours
@@ -29,6 +31,7 @@ def write(
     titles, rows = cells(entries)
     html = page.TEMPLATES.get_template("index.html.jinja").render(
         experiments=answers,
+        charts=[(chart, Markup(chart.svg)) for chart in forest.overview(list(comparisons.values()))],
         rule=RULE,
         measured=[row for row in published if row["verdict"] != NOT_RUN],
         not_run=[row for row in published if row["verdict"] == NOT_RUN],

@@ -12,7 +12,7 @@ from made_runs import COMMAND, EMULATED, compared, write_benchmark, write_run, w
 
 from reports import page, table
 
-CHARTS = ["loss", "metric", "speed", "memory", "scale"]
+CHARTS = ["loss", "metric", "pairs", "speed", "memory", "scale"]
 
 
 def written(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> str:

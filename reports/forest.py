@@ -1,0 +1,131 @@
+"""Differences to FP32 with their intervals, one line each: of one comparison's pairs, and of all comparisons."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from reports.comparison import BASELINE
+from reports.svg import MARKERS, PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of
+
+Row = Mapping[str, Any]
+
+
+def pairs(comparison: Mapping[str, Any]) -> Chart | None:
+    """The difference to FP32 of every seed, and their mean with its 95% interval, against the margin.
+
+    None for single runs, whose difference has no interval.
+    """
+    rows = [row for row in comparison["rows"] if row["verdict"] is not None]
+    if not rows:
+        return None
+    accuracy = comparison["metric"] == "eval/accuracy"
+    unit = 100 if accuracy else 1
+    figure, axes = _lines([row["precision"] for row in rows], 0.45)
+    baseline = {run["seed"]: run["value"] for run in _finished(comparison, BASELINE)}
+    for place, row in enumerate(rows):
+        runs = [run for run in _finished(comparison, row["precision"]) if run["seed"] in baseline]
+        values = [unit * (run["value"] - baseline[run["seed"]]) for run in runs]
+        axes.plot(values, [place + 0.22] * len(values), "|", color=colour_of(row["precision"]), markersize=7)
+        _mark(axes, row, place, "difference", unit)
+    margin = unit * rows[0]["margin"]
+    axes.axvspan(-margin, margin, color=RULE, alpha=0.45, linewidth=0)
+    axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
+    name = comparison["metric"].removeprefix("eval/")
+    axes.set_xlabel(f"{name} minus that of FP32" + (" [points]" if accuracy else ""))
+    axes.margins(x=0.1)
+    text = "Strokes: one seed each. Marks: mean and 95% interval. Shaded: differences within the margin."
+    return chart(figure, "pairs", "Paired differences to FP32", text)
+
+
+def overview(comparisons: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """The speed-ups of all comparisons, and those differences in quality that more than one seed give."""
+    with matplotlib.rc_context(STYLE):
+        return [found for found in (_speedups(comparisons), _qualities(comparisons)) if found is not None]
+
+
+def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
+    named = _sorted(comparisons, "speedup")
+    if not named:
+        return None
+    figure, axes = _lines(list(named), 0.4, inside=True)
+    _marks(axes, named, "speedup", lambda row: 1.0)
+    axes.axvline(1, color=PRECISIONS[BASELINE], linewidth=1)
+    axes.set_xlabel("speed-up over FP32 [x]")
+    text = "Samples per second over those of FP32: median ratio of neighbouring blocks and its 95% interval."
+    return chart(figure, "speedups", "How much faster", text)
+
+
+def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
+    named = {
+        name: [row for row in rows if row["verdict"] is not None]
+        for name, rows in _sorted(comparisons, "difference").items()
+    }
+    named = {name: rows for name, rows in named.items() if rows}
+    if not named:
+        return None
+    higher = {found["experiment"]: found["higher_is_better"] for found in comparisons}
+    figure, axes = _lines(list(named), 0.4, inside=True)
+    for name, rows in named.items():
+        named[name] = [{**row, "sign": 1 if higher[name] else -1} for row in rows]
+    _marks(axes, named, "difference", lambda row: row["sign"] / row["margin"])
+    axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
+    axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
+    axes.set_xlabel("better than FP32 by [margins]")
+    text = (
+        "Accuracy or loss against FP32, in units of each experiment's margin, better to the right: mean over paired "
+        "seeds and its 95% interval. Shaded: within the margin. Experiments of one seed have no interval and are "
+        "left out."
+    )
+    return chart(figure, "qualities", "Whether it costs accuracy", text)
+
+
+def _sorted(comparisons: Sequence[Mapping[str, Any]], key: str) -> dict[str, list[Row]]:
+    """The mixed precisions' rows that have `key`, by experiment, the greatest first."""
+    found = {
+        comparison["experiment"]: [
+            row for row in comparison["rows"] if row["precision"] != BASELINE and row[key] is not None
+        ]
+        for comparison in comparisons
+    }
+    named = {name: rows for name, rows in found.items() if rows}
+    return dict(sorted(named.items(), key=lambda item: -max(row[key] for row in item[1])))
+
+
+def _lines(names: Sequence[str], height: float, inside: bool = False) -> tuple[Figure, Axes]:
+    """Axes with a line for each name, from top to bottom; the names beside them, or `inside` above their marks."""
+    figure, (axes,) = figure_of(0.9 + height * len(names))
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), [] if inside else names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    for place, name in enumerate(names if inside else ()):
+        axes.axhline(place - 0.5, color=RULE, linewidth=0.6)
+        axes.text(0, place - 0.24, f" {name}", transform=axes.get_yaxis_transform(), fontsize=9, va="center")
+    return figure, axes
+
+
+def _marks(axes: Axes, named: Mapping[str, Sequence[Row]], key: str, scale: Any) -> None:
+    """Every experiment's precisions on its line, one under the other, each in the legend once."""
+    shown: set[str] = set()
+    for place, rows in enumerate(named.values()):
+        for offset, row in enumerate(rows):
+            label = None if row["precision"] in shown else row["precision"]
+            shown.add(row["precision"])
+            _mark(axes, row, place + 0.08 + 0.22 * offset, key, scale(row), label)
+
+
+def _mark(axes: Axes, row: Row, place: float, key: str, scale: float, label: str | None = None) -> None:
+    """One value with its interval, times `scale`."""
+    value, *ends = (scale * row[name] for name in (key, f"{key}_low", f"{key}_high"))
+    look: dict[str, Any] = {"color": colour_of(row["precision"]), "marker": MARKERS.get(row["precision"])}
+    reach = [[value - min(ends)], [max(ends) - value]]
+    axes.errorbar(value, place, xerr=reach, markersize=4.5, capsize=2.5, linewidth=1, label=label, **look)
+
+
+def _finished(comparison: Mapping[str, Any], precision: str) -> list[Row]:
+    return [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]

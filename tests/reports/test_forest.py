@@ -1,0 +1,79 @@
+"""Differences to FP32 with their intervals: what is drawn where, and what has no place there."""
+
+import re
+
+import matplotlib
+import pytest
+from made_runs import compared, write_three
+from matplotlib.axes import Axes
+
+from reports import forest
+
+Drawn = dict[float, tuple[float, float, float]]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """What `errorbar` was called with: the line's place to the interval's low end, value and high end."""
+    found: Drawn = {}
+    original = Axes.errorbar
+
+    def errorbar(self, value, place, xerr, **look):
+        found[round(place, 2)] = (value - xerr[0][0], value, value + xerr[1][0])
+        return original(self, value, place, xerr=xerr, **look)
+
+    monkeypatch.setattr(Axes, "errorbar", errorbar)
+    return found
+
+
+def test_pairs_show_the_difference_in_points_with_its_interval(tmp_path, drawn):
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    chart = forest.pairs(comparison)
+    rows = {row["precision"]: row for row in comparison["rows"]}
+    for place, precision in enumerate(("bf16", "fp16")):
+        row = rows[precision]
+        expected = [100 * row[key] for key in ("difference_low", "difference", "difference_high")]
+        assert drawn[place] == pytest.approx(expected)
+    assert "accuracy minus that of FP32 [points]" in chart.svg
+    assert "Shaded: differences within the margin." in chart.caption
+
+
+def test_single_runs_have_no_interval_and_no_chart(tmp_path):
+    write_three(tmp_path, seeds=1)
+    assert forest.pairs(compared(tmp_path, seeds=1)) is None
+
+
+def test_all_experiments_are_on_a_line_each_the_fastest_first(tmp_path, drawn):
+    write_three(tmp_path / "slow")
+    write_three(tmp_path / "fast")
+    slow, fast = ({**compared(tmp_path / name), "experiment": name} for name in ("slow", "fast"))
+    for row in fast["rows"][1:]:
+        row |= {"speedup": 3.0, "speedup_low": 2.9, "speedup_high": 3.2}
+    speedups, _ = forest.overview([slow, fast])
+    texts = re.findall(r"> ?(slow|fast)</text>", speedups.svg)
+    assert texts == ["fast", "slow"]
+    assert speedups.svg.count(">bf16</text>") == 1  # in the legend, and once
+
+
+def test_quality_is_in_margins_and_better_is_to_the_right(tmp_path, drawn):
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    for row in comparison["rows"]:
+        row["speedup"] = None
+    lower_is_better = {**comparison, "higher_is_better": False}
+    row = comparison["rows"][2]
+    expected = [row[key] / row["margin"] for key in ("difference_low", "difference", "difference_high")]
+    (chart,) = forest.overview([comparison])
+    assert drawn[0.3] == pytest.approx(expected)
+    assert chart.name == "qualities"
+    forest.overview([lower_is_better])
+    assert drawn[0.3] == pytest.approx([-value for value in reversed(expected)])
+
+
+def test_experiments_of_one_seed_have_no_place_among_the_differences(tmp_path):
+    write_three(tmp_path, seeds=1)
+    (chart,) = forest.overview([compared(tmp_path, seeds=1)])
+    assert chart.name == "speedups"
+    assert forest.overview([]) == []
+    assert matplotlib.rcParams["font.size"] == matplotlib.rcParamsDefault["font.size"]  # the style is not left behind
