@@ -60,8 +60,8 @@ def build(config: Experiment) -> nn.Module:
 class AtCall:
     """A task's forward that does `action` in one call, once.
 
-    Training calls are numbered as the steps are (the pass that measures memory before training is 0),
-    evaluation calls from 1.
+    Training calls are numbered as the steps are, evaluation calls from 1; call 0 of either kind is that of the
+    rehearsal before training.
     """
 
     number: int
@@ -69,7 +69,7 @@ class AtCall:
     training: bool = True
 
     def __post_init__(self) -> None:
-        self.calls = -1 if self.training else 0
+        self.calls = -1
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         if model.training == self.training:

@@ -34,6 +34,19 @@ def in_islands(model: nn.Module) -> set[nn.Module]:
     return {module for root in roots for module in root.modules()}
 
 
+def idle_islands(model: nn.Module, called: Iterable[str]) -> list[str]:
+    """Paths of the modules that were asked to compute in FP32 and are not among the `called`.
+
+    A list of modules, or a layer whose weights another one reads, is never called: nothing would be in FP32.
+    """
+    done = set(called)
+    return [
+        name
+        for name, module in model.named_modules()
+        if getattr(module, "computes_in_fp32", False) and name not in done
+    ]
+
+
 def _make_island(module: nn.Module, full: Precision) -> None:
     entered: list[AbstractContextManager[None]] = []
 

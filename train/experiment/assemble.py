@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import UninitializedParameter
 
+from train.data.source import root_cause
 from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, steps_per_epoch
@@ -61,14 +63,34 @@ def seed_everything(seed: int) -> None:
 
 
 def build_model(build: Build, config: Experiment, seed: int, device: torch.device) -> nn.Module:
-    """The model with the seed's weights, drawn on the CPU so that they are the same on every device."""
+    """The model with the seed's weights, drawn on the CPU so that they are the same on every device.
+
+    Raises `Refused` for a `build` that fails, and for what it gives unless that is a module with weights to train.
+    """
     seed_everything(seed)
     try:
         model = build(config)
     except (ValueError, RuntimeError, MemoryError) as error:  # torch: not enough memory for the weights
         raise Refused(f"{config.name}: {error}") from error
+    except Exception as error:
+        raise Refused(f"{config.name}: build of train.{config.model} raises {root_cause(error)}") from error
+    _check_built(model, config)
     layout = torch.channels_last if config.channels_last else torch.preserve_format
     return model.to(device=device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+
+def _check_built(model: object, config: Experiment) -> None:
+    where = f"{config.name}: build of train.{config.model}"
+    if not isinstance(model, nn.Module):
+        raise Refused(f"{where} gives {type(model).__name__}, not a torch.nn.Module")
+    parameters = dict(model.named_parameters())
+    lazy = [name for name, parameter in parameters.items() if isinstance(parameter, UninitializedParameter)]
+    if lazy:
+        raise Refused(f"{where}: parameter {lazy[0]!r} has no shape yet; give lazy modules their sizes")
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise Refused(f"{where}: the model has no parameter to train")
+    if config.pretrained and not hasattr(model, "pretrained"):  # what the loaders of `models` leave on it
+        raise Refused(f"pretrained: train.{config.model} loads no weights; leave it false, not {config.pretrained}")
 
 
 def build_precision(name: str, config: Experiment, device: torch.device) -> Precision:
@@ -122,7 +144,7 @@ def digest_of(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -124,7 +124,7 @@ class Experiment(Section):
     arch: str
     pretrained: bool | str = False
     num_classes: Count | None = None
-    vocab_size: int | None = Field(default=None, ge=8)
+    vocab_size: int | None = Field(default=None, ge=8, le=2**31 - 1)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     fp32_modules: list[str] = []
     data: Data

@@ -1,18 +1,24 @@
-"""One forward and one backward pass of a model in one precision, and everything that is wrong with them."""
+"""One pass of a model in one precision before any work, and everything that is wrong with it."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from train.engine.errors import EngineFault, Refused
+from train.engine.errors import EngineFault, Interrupted, Refused
+from train.engine.fit import Score
+from train.engine.islands import idle_islands
 from train.engine.precision import Precision
-from train.engine.probe import probe
-from train.engine.step import Batch, Trainer
+from train.engine.probe import Probe, probe
+from train.engine.step import Batch, Forward, Trainer
+
+TRAIN = Path(__file__).resolve().parent.parent
 
 
 @dataclass
@@ -26,10 +32,61 @@ class Finding:
     remarks: list[str] = field(default_factory=list)
 
 
+def rehearse(trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> Probe:
+    """Forward and loss of a training step, then of an evaluation, on one batch; nothing is left changed.
+
+    Raises `EngineFault` for what `probe` refuses, for logits that do not fit labels and `classes`, and for whatever
+    the model raises, naming the module, the operation and the line.
+    """
+    model, precision = trainer.model, trainer.precision
+    where = _Where(model)
+    cuda = [precision.device] if precision.device.type == "cuda" else []
+    was_training = model.training
+    try:
+        with where.watching():
+            found = probe(model, fitting(trainer.forward, classes), trainer.loss, batch, precision)
+            model.eval()
+            with torch.no_grad(), torch.random.fork_rng(devices=cuda), precision.forward():
+                logits, labels = fitting(trainer.forward, classes, evaluation=True)(model, batch)
+                score(logits.float(), labels)
+    except (EngineFault, Refused, Interrupted):
+        raise
+    except Exception as error:  # whatever a model raises
+        raise EngineFault(where.told(error)) from error
+    finally:
+        model.train(was_training)
+    if faults := _idle_faults(where):
+        raise EngineFault(faults[0])
+    return found
+
+
+def fitting(forward: Forward, classes: int | None, evaluation: bool = False) -> Forward:
+    """`forward`, raising `EngineFault` unless it gives logits (*labels.shape, classes).
+
+    In training there may be further dimensions between, for losses over several heads.
+    """
+
+    def checked(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits, labels = forward(model, batch)
+        if not isinstance(logits, Tensor):
+            raise EngineFault(f"the model returned {type(logits).__name__}, not a tensor of logits")
+        shapes = f"logits {tuple(logits.shape)} for labels {tuple(labels.shape)}"
+        if logits.shape[: labels.ndim] != labels.shape or logits.ndim <= labels.ndim:
+            raise EngineFault(f"the model gives {shapes}: they need one row of classes a label")
+        if evaluation and logits.ndim != labels.ndim + 1:
+            raise EngineFault(f"in evaluation the model gives {shapes}: they need one row of classes a label")
+        if classes is not None and logits.shape[-1] != classes:
+            given = f"the head gives {logits.shape[-1]} logits (shape {tuple(logits.shape)})"
+            raise EngineFault(f"{given}, but num_classes is {classes}")
+        return logits, labels
+
+    return checked
+
+
 def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
     """Check one step's worth of `trainer` on `batch`, without taking the step.
 
-    Names the module, the operation and the precision where something raises; a head that does not fit
+    Names the module, the operation and the line where something raises; a head that does not fit
     `classes`; parameters without a gradient, or with one that is not finite where no scaler would skip it;
     modules whose output overflows; and modules whose output mixed precision leaves in FP32.
     """
@@ -37,7 +94,8 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
     where = _Where(trainer.model)
     try:
         with where.watching():
-            found = probe(trainer.model, trainer.forward, trainer.loss, batch, trainer.precision)
+            forward = fitting(trainer.forward, classes)
+            found = probe(trainer.model, forward, trainer.loss, batch, trainer.precision)
             finding.saved_mib, finding.module_outputs = found.saved_mib, found.matrix_dtypes
             trainer.model.train()
             with trainer.precision.forward():
@@ -47,12 +105,11 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
     except (EngineFault, Refused) as error:
         finding.faults.append(str(error))
     except Exception as error:  # whatever a model raises is what the user wants to hear about
-        message = " ".join(str(error).split())
-        finding.faults.append(f"{where.describe()} raises {type(error).__name__}: {message}")
+        finding.faults.append(where.told(error))
         if (module := where.module) and trainer.precision.matrix_dtype is not torch.float32:
             finding.remarks.append(f"fp32_modules=[{module}] would compute that module in FP32")
     else:
-        finding.faults += _head_faults(logits, classes)
+        finding.faults += _idle_faults(where)
         finding.faults += _gradient_faults(trainer)
         finding.faults += _overflows(where.overflowed, trainer.precision)
         finding.remarks += _left_in_fp32(where.outputs, trainer.precision)
@@ -60,10 +117,9 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
     return finding
 
 
-def _head_faults(logits: Tensor, classes: int | None) -> list[str]:
-    if classes is None or logits.shape[-1] == classes:
-        return []
-    return [f"the head gives {logits.shape[-1]} logits (shape {tuple(logits.shape)}), but num_classes is {classes}"]
+def _idle_faults(where: "_Where") -> list[str]:
+    idle = idle_islands(where.model, where.called)
+    return [f"fp32_modules: {_shortened(idle)}: never called by itself; name what calls it"] if idle else []
 
 
 def _gradient_faults(trainer: Trainer) -> list[str]:
@@ -96,6 +152,16 @@ def _shortened(names: list[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
+def _line_of(error: Exception) -> str:
+    """The innermost line that is neither a library's nor the engine's, as " (file:line)"; empty without one."""
+    own = [TRAIN / name for name in ("engine", "experiment")]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if not {"site-packages", "dist-packages"} & set(file.parts) and not any(map(file.is_relative_to, own)):
+            return f" ({file.name}:{frame.lineno})" if file.exists() else ""
+    return ""
+
+
 class _Where:
     """The module and the operation that failed, and the output dtype of every module with parameters of its own."""
 
@@ -105,14 +171,18 @@ class _Where:
         self.failed: str | None = None
         self.outputs: dict[str, str] = {}
         self.overflowed: list[str] = []
+        self.called: set[str] = set()
 
     @property
     def module(self) -> str:
         """The path of the module that failed, empty when it was not in one."""
         return self.stack[-1] if self.stack else ""
 
-    def describe(self) -> str:
-        return f"{self.failed or 'code'} in {f'module {self.module!r}' if self.module else 'the model or its loss'}"
+    def told(self, error: Exception) -> str:
+        """What went wrong, where in the model, and in which line of a file that is not the loop's own."""
+        place = f"module {self.module!r}" if self.module else "the model or its loss"
+        message = " ".join(str(error).split())
+        return f"{self.failed or 'code'} in {place} raises {type(error).__name__}: {message}{_line_of(error)}"
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -130,6 +200,7 @@ class _Where:
     def _enter(self, name: str) -> Any:
         def hook(module: nn.Module, inputs: object) -> None:
             self.stack.append(name)
+            self.called.add(name)
 
         return hook
 

@@ -17,11 +17,13 @@ from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 from train.engine.fit import Batches, Progress, evaluate, fit, is_better
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision, require_available
-from train.engine.probe import Probe, probe
+from train.engine.probe import Probe
 from train.experiment import assemble, command, console, environment, signals
 from train.experiment.assemble import Build, digest_of
-from train.experiment.folder import BEST, LAST, RunFolder, open_folder
+from train.experiment.config import load
+from train.experiment.folder import BEST, LAST, RunFolder, lock_folder, open_folder
 from train.experiment.mirrored import mirror_of_run
+from train.experiment.preflight import rehearse
 from train.experiment.record import Record
 from train.experiment.tasks import Task
 
@@ -58,9 +60,10 @@ class Run:
     def prepare(self, device: str, smoke: bool = False) -> "Run":
         """Everything up to the first write; raises `Refused`."""
         self.smoke = smoke
+        model = load(self.path, self.overrides).model
+        if (script := assemble.script_name(self.build)) not in (None, model):
+            raise Refused(f"{self.path} is for model {model!r}, but this is the script of {script!r}")
         self.config = assemble.resolve(self.task, self.path, self.overrides, smoke)
-        if (script := assemble.script_name(self.build)) not in (None, self.config.model):
-            raise Refused(f"{self.path} is for model {self.config.model!r}, but this is the script of {script!r}")
         self.device = environment.resolve_device(device)
         require_available(self.precision_name, self.device)
         assemble.set_up_process(self.config, self.device)
@@ -73,9 +76,7 @@ class Run:
         self.trainer = assemble.build_trainer(self.model, self.task, self.config, self.train, self.precision)
         self.first_batch = next(self.train.epoch(0))
         try:
-            self.probe: Probe = probe(
-                self.model, self.task.forward, self.trainer.loss, self.first_batch, self.precision
-            )
+            self.probe: Probe = rehearse(self.trainer, self.task.score, self.first_batch, self.config.num_classes)
         except EngineFault as error:
             raise Refused(f"{self.config.name}: {error}") from error
         return self
@@ -85,8 +86,9 @@ class Run:
         self.signals = signals.Signals()
         name = f"{self.precision_name}-s{self.seed}"
         path = (out / "smoke" if self.smoke else out) / self.config.name / name
-        if self.smoke:
-            shutil.rmtree(path, ignore_errors=True)  # figures of a smoke run are not worth keeping
+        if self.smoke and path.exists():  # figures of a smoke run are not worth keeping
+            with lock_folder(path):
+                shutil.rmtree(path)
         self.folder = open_folder(path, self.config, self.precision_name, self.seed, resume)
         if self.folder.finished and resume not in ("auto", "never"):
             raise Refused(f"{path} is finished already; to go on from {resume}, choose another --out")
@@ -108,6 +110,9 @@ class Run:
         except Diverged as error:
             status, reason = "diverged", str(error)
             self._log(self.trainer.read_window())  # with the value that is not finite, as it was
+            raise
+        except Refused as error:  # of a sample that is read only now
+            reason = str(error)
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"

@@ -1,0 +1,103 @@
+"""What a model or its data do wrong is said before any work: exit 2, one message that names the place, no traceback."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from train.experiment.config import Experiment
+
+from .harness import TinyNet, run
+
+
+class Returning(TinyNet):
+    """Gives `change(logits)`, in evaluation alone if `evaluation`."""
+
+    def __init__(self, change: Callable[[Tensor], Any], evaluation: bool = False) -> None:
+        super().__init__(10)
+        self.change, self.evaluation = change, evaluation
+
+    def forward(self, images: Tensor) -> Any:
+        logits = super().forward(images)
+        return logits if self.evaluation and self.training else self.change(logits)
+
+
+class Stuck(nn.Module):
+    """A product of shapes that do not fit, in a module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Flatten(), nn.Linear(3, 10))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images)
+
+
+def none(config: Experiment) -> Any:
+    return None
+
+
+def no_argument() -> Any:
+    return TinyNet(10)
+
+
+def frozen(config: Experiment) -> nn.Module:
+    return TinyNet(10).requires_grad_(False)
+
+
+CASES = {
+    "a tuple": (
+        lambda _: Returning(lambda logits: (logits, logits)),
+        "the model returned tuple, not a tensor of logits",
+    ),
+    "a mapping": (lambda _: Returning(lambda logits: {"logits": logits}), "the model returned dict"),
+    "a loss": (lambda _: Returning(torch.Tensor.sum), "gives logits () for labels (8,): they need one row of classes"),
+    "a map": (lambda _: Returning(lambda x: x[..., None, None]), "the head gives 1 logits (shape (8, 10, 1, 1))"),
+    "a small head": (lambda _: TinyNet(4), "the head gives 4 logits (shape (8, 4)), but num_classes is 10"),
+    "a large head": (lambda _: TinyNet(12), "the head gives 12 logits (shape (8, 12)), but num_classes is 10"),
+    "another in evaluation": (lambda _: Returning(lambda x: (x,), evaluation=True), "the model returned tuple"),
+    "more in evaluation": (
+        lambda _: Returning(lambda x: torch.stack([x, x], 1), evaluation=True),
+        "in evaluation the model gives logits (8, 2, 10) for labels (8,)",
+    ),
+    "shapes": (lambda _: Stuck(), "linear in module 'inner.1' raises RuntimeError: mat1 and mat2 shapes"),
+    "a line": (lambda _: Stuck(), "(test_rehearsal.py:"),
+    "nothing": (none, "build of train.resnet gives NoneType, not a torch.nn.Module"),
+    "no parameter": (frozen, "the model has no parameter to train"),
+    "another signature": (no_argument, "build of train.resnet raises TypeError: no_argument() takes 0 positional"),
+    "lazy": (lambda _: nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), "parameter '1.weight' has no shape yet"),
+    "half": (lambda _: TinyNet(10).bfloat16(), "parameter 'conv1.weight' is bfloat16: keep the model in float32"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_model_is_refused_before_anything_is_written(case: str, tmp_path: Path) -> None:
+    build, message = CASES[case]
+    outcome = run(tmp_path, build=build)
+    assert outcome.status == 2, outcome.err
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert "Traceback" not in outcome.out + outcome.err
+    assert not outcome.folder.exists()
+
+
+def test_weights_that_nothing_loads_are_refused(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "pretrained=true")
+    assert outcome.status == 2
+    assert "pretrained: train.resnet loads no weights; leave it false" in outcome.err
+
+
+def test_an_fp32_module_that_is_never_called_is_refused(tmp_path: Path) -> None:
+    class Listed(TinyNet):
+        def __init__(self) -> None:
+            super().__init__(10)
+            self.heads = nn.ModuleList([self.fc])
+
+    for name, status in (("heads", 2), ("fc", 0)):
+        outcome = run(tmp_path / name, f"fp32_modules=[{name}]", precision="bf16", build=lambda _: Listed())
+        assert outcome.status == status, outcome.err
+    refused = run(tmp_path / "again", "fp32_modules=[heads]", precision="bf16", build=lambda _: Listed())
+    assert "fp32_modules: heads: never called by itself; name what calls it" in refused.err
