@@ -156,7 +156,7 @@ def _configuration(arch: str, source: str | None) -> Any:
     if source is not None:
         try:
             return AutoConfig.from_pretrained(source)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # as of a config.json that is JSON, but no object
             raise ValueError(f"pretrained: {source} is not readable: {' '.join(str(error).split())[:300]}") from None
     return AutoConfig.for_model(architecture.family, **architecture.settings)
 
@@ -243,7 +243,7 @@ def _loaded(auto: Any, source: str, configuration: Any, family: str) -> nn.Modul
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    except (OSError, RuntimeError) as error:
+    except Exception as error:  # transformers, torch and safetensors each have their own for a damaged file
         raise ValueError(f"pretrained: {source} is not readable: {' '.join(str(error).split())[:300]}") from None
     finally:
         logging.set_verbosity(verbosity)

@@ -238,7 +238,7 @@ def test_tiny_shakespeare_is_divided_anew_by_nano_gpts_rule(tmp_path: Path) -> N
 
 
 def test_a_foreign_character_is_named() -> None:
-    with pytest.raises(Refused, match="character 'é' is not one of the 65 known"):
+    with pytest.raises(Refused, match="the text has the character 'é', not one of the 65 known"):
         Characters(text.SHAKESPEARE).stream(["Caf\u00e9"])
 
 
@@ -262,6 +262,56 @@ def test_dat_05_a_label_that_is_no_integer_is_named(tmp_path: Path) -> None:
     write(tmp_path / "root" / "sst2", train=columns, validation=columns)
     with pytest.raises(Refused, match=r"'sst2': column 'label' holds 1\.0 at sample 0, not an integer"):
         text.load_classification(config("sst2", 6, num_classes=2, vocab_size=60, batch_size=6), 0, CPU)
+
+
+SST2 = {"num_classes": 2, "vocab_size": 60, "batch_size": 6}
+
+
+@pytest.mark.parametrize(
+    ("load", "changes", "length", "message"),
+    [
+        (text.load_classification, {"sentence": [*TEXTS[:5], None]}, 6, "column 'sentence' holds None at sample 5"),
+        (text.load_sequence_to_sequence, {"label": [1, 0, 1, 2, 1, 0]}, 6, "has label 2 at sample 3"),
+        (text.load_sequence_to_sequence, {"label": [1, 0, -1, 0, 1, 0]}, 6, "has label -1 at sample 2"),
+        (text.load_classification, {}, 2, "data.length: 2 leaves no room for text beside the 2 special tokens"),
+    ],
+)
+def test_text_and_labels_that_are_none_are_named(
+    tmp_path: Path, load: Any, changes: dict[str, list[Any]], length: int, message: str
+) -> None:
+    columns = {"sentence": TEXTS, "label": [1, 0, 1, 0, 1, 0], **changes}
+    write(tmp_path / "root" / "sst2", train=columns, validation=columns)
+    with pytest.raises(Refused, match=message):
+        load(config("sst2", length, **SST2), 0, CPU)
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.jsonl"])
+def test_a_text_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "root" / "tiny_shakespeare"
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(b'{"text": "caf\xe9"}\n')
+    with pytest.raises(Refused, match=rf"{folder}/{name} is not .*'utf-8' codec can't decode byte 0xe9"):
+        text.load_language(config("tiny_shakespeare", 16), 0, CPU)
+
+
+def test_an_evaluation_split_shorter_than_a_block_is_refused(tmp_path: Path) -> None:
+    play = "First Citizen:\n" * 20
+    write(tmp_path / "root" / "tiny_shakespeare", train={"text": [play]}, validation={"text": ["\n"]})
+    with pytest.raises(Refused, match=r"data\.length: 64 is as long as all 31 tokens of the evaluation split"):
+        text.load_language(config("tiny_shakespeare", 64, batch_size=1), 0, CPU)
+
+
+def test_a_damaged_tokenizer_in_the_cache_is_named(tmp_path: Path) -> None:
+    Trained(TEXTS, "words", 60)
+    (file,) = vocabulary.cache_folder().glob("*.json")
+    file.write_text(file.read_text()[:100])
+    with pytest.raises(Refused, match=rf"{file} is damaged .*delete it"):
+        Trained(TEXTS, "words", 60)
+
+
+def test_text_is_not_augmented() -> None:
+    with pytest.raises(Refused, match=r"data\.augment: has no meaning for text"):
+        text.load_language(experiment({"name": "pydoc", "length": 8, "augment": "crop"}), 0, CPU)
 
 
 def test_text_without_a_length_is_refused() -> None:

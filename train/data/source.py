@@ -8,6 +8,8 @@ from typing import Any
 
 from train.engine.errors import Refused
 
+TEXTS = (".txt", ".csv", ".tsv", ".json", ".jsonl")
+
 
 def load(name: str, hub: str, configuration: str | None = None, revision: str | None = None) -> Any:
     """The `datasets.DatasetDict` of data set `name`, whose Hub id is `hub`.
@@ -90,13 +92,30 @@ def rows(data: Any, name: str, split: str, columns: Iterable[str]) -> Any:
     return data[split]
 
 
+def texts_of(split: Any, column: str, name: str) -> list[str]:
+    """A column of texts; raises `Refused` naming the first sample that is none, such as null or bytes of no UTF-8."""
+    try:
+        values = split[column][:]
+    except UnicodeDecodeError as error:
+        folder = local_folder(name)
+        where = _damaged_file(folder) if folder else None
+        raise Refused(f"data set {name!r}: {where or f'column {column!r}'} is not UTF-8: {error}") from error
+    wrong = next((index for index, value in enumerate(values) if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise Refused(f"data set {name!r}: column {column!r} holds {values[wrong]!r} at sample {wrong}, not a text")
+    return list(values)
+
+
 def _damaged_file(folder: Path) -> Path | None:
-    """The first parquet file under `folder` whose footer cannot be read."""
+    """The first file under `folder` that is parquet whose footer cannot be read, or text that is not UTF-8."""
     import pyarrow.parquet
 
-    for file in sorted(folder.rglob("*.parquet")):
+    for file in sorted(folder.rglob("*")):
         try:
-            pyarrow.parquet.ParquetFile(file).close()
-        except (OSError, ValueError):  # pyarrow's own errors are ValueErrors
+            if file.suffix == ".parquet":
+                pyarrow.parquet.ParquetFile(file).close()
+            elif file.suffix in TEXTS:
+                file.read_text(encoding="utf-8")
+        except (OSError, ValueError):  # pyarrow's own errors are ValueErrors, and so is UnicodeDecodeError
             return file
     return None

@@ -1,7 +1,7 @@
 """Text data sets by name, for each of the three tasks on text, and their batches."""
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,14 @@ from torch import Tensor
 from models import text as architectures
 from train.data import number_words, source
 from train.data.sequences import BlockBatches, Ragged, SequenceBatches
-from train.data.vision import DIGITS_EVAL, check_batch_size, check_labels, labels_of, require_unset
+from train.data.vision import (
+    DIGITS_EVAL,
+    check_batch_size,
+    check_label_range,
+    check_labels,
+    labels_of,
+    require_unset,
+)
 from train.data.vocabulary import Characters, Pretrained, Trained, Vocabulary
 from train.engine.errors import Refused, unknown
 from train.engine.fit import Batches
@@ -109,7 +116,7 @@ def load_classification(
         _check_vocabulary(config, facts, DIGIT_TOKENS)
         return _batches(config, _digits(length, config.num_classes or DIGITS if smoke else DIGITS), 0, seed, device)
     parts = _parts(config.data.name, facts, (*facts.columns, "label"))
-    texts = [[part[column][:] for column in facts.columns] for part in parts]
+    texts = [[source.texts_of(part, column, config.data.name) for column in facts.columns] for part in parts]
     vocabulary = _subwords(config, facts, [text for column in texts[0] for text in column], "words")
     encoded = [vocabulary.sequences(first, second[0] if second else None, length) for first, *second in texts]
     labels = [labels_of(part, "label", config.data.name) for part in parts]
@@ -126,12 +133,15 @@ def load_language(config: Experiment, seed: int, device: torch.device, smoke: bo
         alphabet = facts.alphabet or PRINTABLE
         _check_vocabulary(config, facts, len(alphabet))
         text = _documentation(alphabet) if smoke or facts.hub is None else _whole_text(config.data.name, facts)
-        tokens = Characters(alphabet).stream([text])
+        try:
+            tokens = Characters(alphabet).stream([text])
+        except Refused as error:
+            raise Refused(f"data set {config.data.name!r}: {error}") from None
         # nanoGPT's split (data/shakespeare_char/prepare.py): the last tenth is for validation.
         boundary = int(len(tokens) * 0.9)
         train, evaluation = tokens[:boundary], tokens[boundary:]
     else:
-        texts = [part["text"][:] for part in _parts(config.data.name, facts, ("text",))]
+        texts = [source.texts_of(part, "text", config.data.name) for part in _parts(config.data.name, facts, ("text",))]
         vocabulary = _subwords(config, facts, texts[0], "bytes")
         train, evaluation = (vocabulary.stream(part) for part in texts)
     if config.data.train_samples is not None:
@@ -139,6 +149,11 @@ def load_language(config: Experiment, seed: int, device: torch.device, smoke: bo
     if config.data.eval_samples is not None:
         evaluation = evaluation[: config.data.eval_samples * length + 1]
     check_batch_size(config, len(train) // length - 1)
+    if len(evaluation) <= length:
+        raise Refused(
+            f"data.length: {length} is as long as all {len(evaluation)} tokens of the evaluation split of "
+            f"{config.data.name}"
+        )
     return (
         BlockBatches(train, length, config.batch_size, device=device, seed=seed),
         BlockBatches(evaluation, length, config.data.eval_batch_size or config.batch_size, device=device),
@@ -161,12 +176,16 @@ def load_sequence_to_sequence(
             made.append(({"input_ids": inputs}, targets))
         return _batches(config, made, number_words.PADDING, seed, device)
     parts = _parts(config.data.name, facts, (*facts.columns, "label"))
-    texts = [[facts.prefix + text for text in part[facts.columns[0]]] for part in parts]
+    labels = [labels_of(part, "label", config.data.name) for part in parts]
+    for name, found in zip(("training", "evaluation"), labels, strict=True):
+        check_label_range(found, len(facts.words), f"{config.data.name} {name} split")
+    columns = [source.texts_of(part, facts.columns[0], config.data.name) for part in parts]
+    texts = [[facts.prefix + text for text in column] for column in columns]
     vocabulary = _subwords(config, facts, [*texts[0], *facts.words], "words")
     words = vocabulary.sequences(facts.words, None, length)["input_ids"]
     splits: list[Split] = [
-        (vocabulary.sequences(text, None, length), [words[label] for label in part["label"]])
-        for text, part in zip(texts, parts, strict=True)
+        (vocabulary.sequences(text, None, length), [words[label] for label in found.tolist()])
+        for text, found in zip(texts, labels, strict=True)
     ]
     return _batches(config, splits, vocabulary.padding, seed, device)
 
@@ -211,21 +230,34 @@ def _facts(name: str, sets: Mapping[str, TextSet]) -> TextSet:
 
 def _length(config: Experiment) -> int:
     require_unset(config, ("held_out", "mean", "std"), "text")
+    if config.data.augment != "none":
+        raise Refused(f"data.augment: has no meaning for text; leave it none, not {config.data.augment}")
     if config.data.length is None:
         raise Refused("data.length: this key is required for text: the most tokens of a sequence")
     return config.data.length
 
 
 def _check_vocabulary(config: Experiment, facts: TextSet, tokens: int) -> None:
-    rows = config.vocab_size or facts.vocabulary or architectures.vocabulary_size(config.arch, config.pretrained)
+    rows = config.vocab_size or facts.vocabulary or _of_architecture(architectures.vocabulary_size, config)
     if tokens > rows:
         raise Refused(f"vocab_size: {config.data.name} has {tokens} tokens, but the model's embedding {rows} rows")
 
 
+def _of_architecture(question: Callable[[str, bool | str], Any], config: Experiment) -> Any:
+    """What `models.text` answers for the experiment's architecture; its ValueErrors are `Refused` here."""
+    if config.arch not in architectures.ARCHITECTURES and not config.pretrained:
+        known = ", ".join(architectures.ARCHITECTURES)
+        raise Refused(f"vocab_size: must be given for arch {config.arch!r}, which is none of {known}")
+    try:
+        return question(config.arch, config.pretrained)
+    except ValueError as error:
+        raise Refused(f"{config.name}: {error}") from error
+
+
 def _subwords(config: Experiment, facts: TextSet, texts: Sequence[str], kind: str) -> Vocabulary:
     """The tokenizer of the pretrained model, else one trained on the training texts."""
-    origin = architectures.origin(config.arch, config.pretrained)
-    size = config.vocab_size or architectures.vocabulary_size(config.arch, config.pretrained)
+    origin = _of_architecture(architectures.origin, config) if config.pretrained else None
+    size = config.vocab_size or _of_architecture(architectures.vocabulary_size, config)
     vocabulary: Vocabulary = Pretrained(origin) if origin is not None else Trained(texts, kind, size)
     _check_vocabulary(config, facts, vocabulary.size)
     return vocabulary
@@ -258,7 +290,8 @@ def _whole_text(name: str, facts: TextSet) -> str:
     assert facts.hub is not None
     data = source.load(name, facts.hub, facts.configuration, facts.revision)
     order = [split for split in ("train", "validation", "test") if split in data]
-    return "".join(text for split in order for text in source.rows(data, name, split, ("text",))["text"])
+    parts = [source.rows(data, name, split, ("text",)) for split in order]
+    return "".join(text for part in parts for text in source.texts_of(part, "text", name))
 
 
 def _parts(name: str, facts: TextSet, columns: Sequence[str]) -> list[Any]:

@@ -60,6 +60,9 @@ def load(config: Experiment, seed: int, device: torch.device, smoke: bool = Fals
     Raises `Refused` for data that is missing or damaged, and for a configuration that does not fit it.
     """
     facts = image_set(config.data.name)
+    require_unset(config, ("length",), "images")
+    if config.vocab_size is not None:
+        raise Refused(f"vocab_size: has no meaning for images; leave it null, not {config.vocab_size}")
     _check_augment(config, facts, smoke)
     if facts.streamed and not smoke:
         return _load_streamed(config, facts, seed, device)
@@ -94,15 +97,20 @@ def check_labels(labels: Tensor, config: Experiment, where: str) -> None:
     """Raise `Refused` unless every label (N,) is a class of the head, naming the first that is not."""
     classes = config.num_classes
     assert classes is not None
+    check_label_range(labels, classes, where)
+    highest = int(labels.max())
+    if highest + 1 < classes:
+        print(f"warning: num_classes={classes}, but {where} has labels 0 to {highest} only", flush=True)
+
+
+def check_label_range(labels: Tensor, classes: int, where: str) -> None:
+    """Raise `Refused` unless every label (N,) is from 0 to `classes` - 1, naming the first that is not."""
     bad = torch.nonzero((labels < 0) | (labels >= classes))
     if len(bad):
         index = int(bad[0])
         raise Refused(
             f"num_classes: {where} has label {int(labels[index])} at sample {index}, but num_classes={classes}"
         )
-    highest = int(labels.max())
-    if highest + 1 < classes:
-        print(f"warning: num_classes={classes}, but {where} has labels 0 to {highest} only", flush=True)
 
 
 def require_unset(config: Experiment, keys: Sequence[str], data: str) -> None:

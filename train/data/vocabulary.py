@@ -28,7 +28,7 @@ class Characters:
         try:
             return torch.tensor([self.numbers[character] for text in texts for character in text], dtype=torch.int32)
         except KeyError as error:
-            raise Refused(f"vocab_size: character {error.args[0]!r} is not one of the {self.size} known") from None
+            raise Refused(f"the text has the character {error.args[0]!r}, not one of the {self.size} known") from None
 
 
 class Vocabulary(Protocol):
@@ -57,7 +57,7 @@ class Pretrained:
 
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(source)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # tokenizers raises nothing more special for a damaged file
             raise Refused(f"pretrained: no tokenizer in {source}: {' '.join(str(error).split())[:200]}") from None
         self.size = len(self.tokenizer)
         if self.size <= len(self.tokenizer.all_special_tokens):  # made of nothing, and without a word of warning
@@ -73,6 +73,7 @@ class Pretrained:
         return _joined(encode(part) for part in _chunks(texts))
 
     def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
+        _check_room(length, self.tokenizer.num_special_tokens_to_add(seconds is not None))
         pair = None if seconds is None else list(seconds)
         encoded = self.tokenizer(list(texts), pair, truncation=True, max_length=length, return_attention_mask=False)
         if pair is None:
@@ -95,7 +96,10 @@ class Trained:
         if not file.exists():
             print(f"training a tokenizer of {size} tokens on {len(texts)} texts", flush=True)
             write_atomically(file, _train(texts, kind, size).to_str())
-        self.tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        try:
+            self.tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # tokenizers raises nothing more special for a damaged file
+            raise Refused(f"the tokenizer kept in {file} is damaged ({error}); delete it") from None
         self.size, self.padding = self.tokenizer.get_vocab_size(), 0
 
     def stream(self, texts: Sequence[str]) -> Tensor:
@@ -103,9 +107,17 @@ class Trained:
         return _joined([e.ids for e in encode(list(part), add_special_tokens=False)] for part in _chunks(texts))
 
     def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
+        _check_room(length, self.tokenizer.num_special_tokens_to_add(seconds is not None))
         self.tokenizer.enable_truncation(length)
         inputs: Any = list(texts) if seconds is None else list(zip(texts, seconds, strict=True))
         return {"input_ids": [encoding.ids for encoding in self.tokenizer.encode_batch(inputs)]}
+
+
+def _check_room(length: int, special: int) -> None:
+    if length <= special:
+        raise Refused(
+            f"data.length: {length} leaves no room for text beside the {special} special tokens of a sequence"
+        )
 
 
 def cache_folder() -> Path:

@@ -161,7 +161,10 @@ def _lacking_weights(folder: Path) -> list[str]:
 
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            return [f"a readable {index.name} ({error}; delete it)"]
     elif (folder / "pytorch_model.bin").is_file() and not (folder / "model.safetensors").is_file():
         return []
     else:
