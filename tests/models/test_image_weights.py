@@ -1,5 +1,6 @@
 """ARC-04: pretrained image weights fit whole but for the head, or are refused."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,29 @@ def _unreachable(*arguments: object, **keywords: object) -> None:
 def test_a_rate_of_dropout_that_would_be_passed_over_is_refused() -> None:
     with pytest.raises(ValueError, match=r"dropout: resnet20 keeps its architecture's own; leave it null, not 0.3"):
         vision.build("resnet", "resnet20", 10, 3, 32, dropout=0.3)
+
+
+@pytest.mark.parametrize("outer", [True, False])
+def test_inception_takes_torchvisions_names_and_its_own_and_two_new_heads(tmp_path: Path, outer: bool) -> None:
+    torch.manual_seed(0)
+    made: Any = vision.build("inception", "inception_small_image", 10, 3, 32)
+    torch.save((made if outer else made.network).state_dict(), tmp_path / "weights.pth")
+    same, other = (
+        vision.build("inception", "inception_small_image", classes, 3, 32, pretrained=str(tmp_path / "weights.pth"))
+        for classes in (10, 7)
+    )
+    for name, tensor in same.state_dict().items():
+        assert torch.equal(tensor, made.state_dict()[name]), name
+    heads = ["AuxLogits.fc.bias", "AuxLogits.fc.weight", "fc.bias", "fc.weight"]
+    assert other.pretrained["missing_names"] == heads  # type: ignore[index]
+
+
+def test_densenet_takes_the_names_in_torchvisions_files(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = vision.build("densenet", "densenet_small_image", 10, 3, 32)
+    old = {re.sub(r"(denselayer\d+\.(?:norm|conv))([12])", r"\1.\2", k): v for k, v in made.state_dict().items()}
+    assert old.keys() != made.state_dict().keys()
+    torch.save(old, tmp_path / "weights.pth")
+    model = vision.build("densenet", "densenet_small_image", 10, 3, 32, pretrained=str(tmp_path / "weights.pth"))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, made.state_dict()[name]), name
