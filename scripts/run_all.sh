@@ -20,7 +20,8 @@ for config in "$root"/configs/*_{digits,pydoc,number_words}.yaml; do
   names+=("$out$smoke/$name")
   "$python" -m train.compare "configs/$name.yaml" "$@" && continue
   code=$?
-  [ "$code" -ne 75 ] || exit 75 # interrupted: the same command goes on from there
+  # Interrupted: the same command goes on from there. Refused: so would the others be.
+  if [ "$code" -eq 75 ] || [ "$code" -eq 2 ]; then exit "$code"; fi
   status=1
 done
 "$python" -m reports.overview "${names[@]}"

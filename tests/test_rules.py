@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from train.experiment.config import model_scripts
+from train.new import NO_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("models", "train", "reports", "scripts", "tests")
@@ -116,7 +117,7 @@ def test_a_training_script_is_short_and_only_says_what_the_model_is(script: Path
 
 
 def test_no_file_is_named_like_a_library() -> None:
-    taken = set(packages_distributions()) | set(sys.stdlib_module_names) | {"utils", "helpers", "common", "misc"}
+    taken = set(packages_distributions()) | set(sys.stdlib_module_names) | NO_NAMES
     own = {"__init__", "__main__", "conftest", "statistics"}  # reports.statistics: its standard name, in a package
     assert [str(file) for file in FILES if file.stem in taken - own] == []
 

@@ -17,6 +17,7 @@ from train.experiment.config import model_scripts
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "train" / "templates"
+NO_NAMES = {"utils", "helpers", "common", "misc"}  # say nothing of what is in a file
 LIKE = {"resnet": "resnet20_digits", "bert": "bert_digits"}
 
 
@@ -33,7 +34,8 @@ def create(name: str, like: str, root: Path) -> int:
     """Write the three files under `root`. Raises `Refused` when the name will not do or a file exists."""
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
         raise Refused(f"{name!r} is not a Python identifier in lower case, such as mynet")
-    if name in model_scripts() or name in sys.stdlib_module_names or name in packages_distributions():
+    taken = name in model_scripts() or (root / "train" / name).exists() or name in NO_NAMES
+    if taken or name in sys.stdlib_module_names or name in packages_distributions():
         raise Refused(f"{name!r} is taken by a script or a library; choose another name")
     files = {
         root / "train" / f"{name}.py": _filled(TEMPLATES / f"{like}.py.txt", name),
