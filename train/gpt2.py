@@ -11,7 +11,7 @@ import sys
 from torch import nn
 
 from models import text
-from train.data.text import language
+from train.data.text_sets import language
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import language_modelling as task

@@ -11,7 +11,7 @@ import sys
 from torch import nn
 
 from models import text
-from train.data.text import translated
+from train.data.text_sets import translated
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import sequence_to_sequence as task

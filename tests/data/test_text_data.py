@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.data.hub import experiment
 from train.data import number_words, text, vocabulary
 from train.data.sequences import IGNORED, BlockBatches, Ragged, SequenceBatches
+from train.data.text_sets import PRINTABLE, SHAKESPEARE
 from train.data.vocabulary import Characters, Trained, write_atomically
 from train.engine.errors import Refused
 from train.engine.fit import Batches
@@ -163,7 +164,7 @@ def test_the_documentation_is_split_in_its_order_without_overlap() -> None:
     train, evaluation = text.load_language(config("pydoc", 64), 0, CPU)
     assert isinstance(train, BlockBatches)
     assert isinstance(evaluation, BlockBatches)
-    whole = Characters(text.PRINTABLE).stream([text._documentation(text.PRINTABLE)])
+    whole = Characters(PRINTABLE).stream([text._documentation(PRINTABLE)])
     assert torch.equal(torch.cat([train.tokens, evaluation.tokens]), whole)
     assert 0.899 < len(train.tokens) / len(whole) < 0.901
     assert len(whole) > 100_000
@@ -231,7 +232,7 @@ def test_tiny_shakespeare_is_divided_anew_by_nano_gpts_rule(tmp_path: Path) -> N
     train, evaluation = text.load_language(config("tiny_shakespeare", 16), 0, CPU)
     assert isinstance(train, BlockBatches)
     assert isinstance(evaluation, BlockBatches)
-    characters = Characters(text.SHAKESPEARE)
+    characters = Characters(SHAKESPEARE)
     assert characters.size == 65
     assert torch.equal(train.tokens, characters.stream([play[: int(len(play) * 0.9)]]))
     assert torch.equal(evaluation.tokens, characters.stream([play[int(len(play) * 0.9) :]]))
@@ -239,7 +240,7 @@ def test_tiny_shakespeare_is_divided_anew_by_nano_gpts_rule(tmp_path: Path) -> N
 
 def test_a_foreign_character_is_named() -> None:
     with pytest.raises(Refused, match="the text has the character 'é', not one of the 65 known"):
-        Characters(text.SHAKESPEARE).stream(["Caf\u00e9"])
+        Characters(SHAKESPEARE).stream(["Caf\u00e9"])
 
 
 @pytest.mark.parametrize(

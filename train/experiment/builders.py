@@ -3,7 +3,7 @@
 from torch import nn
 
 from models import text, vision
-from train.data.text import classified
+from train.data.text_sets import classified
 from train.data.vision import image_set
 from train.experiment.config import Experiment
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.data import text, vision
+from train.data import text, text_sets, vision
 from train.data.sequences import IGNORED
 from train.engine.errors import EngineFault
 from train.engine.fit import Batches, Score
@@ -122,7 +122,7 @@ image_classification = Task(
     facts=vision.image_set,
 )
 sequence_classification = replace(
-    image_classification, forward=read_text, load=text.load_classification, facts=text.classified
+    image_classification, forward=read_text, load=text.load_classification, facts=text_sets.classified
 )
 language_modelling = replace(
     sequence_classification,
@@ -131,8 +131,8 @@ language_modelling = replace(
     weight=count_labels,
     summarise=summarise_language,
     load=text.load_language,
-    facts=text.language,
+    facts=text_sets.language,
 )
 sequence_to_sequence = replace(
-    sequence_classification, weight=count_labels, load=text.load_sequence_to_sequence, facts=text.translated
+    sequence_classification, weight=count_labels, load=text.load_sequence_to_sequence, facts=text_sets.translated
 )
