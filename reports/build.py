@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from reports import index, page, table
+from reports import index, page, published_table, table
 from reports.comparison import recorded
 from reports.overview import FORMATS, overview
 from reports.records import read_json, write_json
@@ -64,8 +64,10 @@ def build(out: Path) -> None:
     benchmark = read_json(results / "engine_benchmark.json")
     if benchmark is not None:
         readme = between_markers(readme, "engine", engine_table(benchmark))
+    found = reproductions(results)
+    readme = between_markers(readme, "published", published_table.summary(found))
     (out / "README.md").write_text(readme, encoding="utf-8")
-    index.write(out / "reports", comparisons, reproductions(results), read_json(results / "calibration.json"))
+    index.write(out / "reports", comparisons, found, read_json(results / "calibration.json"))
 
 
 def main() -> None:

@@ -1,9 +1,12 @@
 """The texts of the table of published numbers against measured ones."""
 
 import re
+from collections.abc import Sequence
 
 from reports import table
 from reports.reproduction import NOT_RUN, Reproduction
+
+ORDER = ("fp32", "tf32", "bf16", "fp16")
 
 RULE = (
     "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
@@ -51,3 +54,23 @@ def published_cells(found: Reproduction, hours: float | None = None) -> dict[str
         "why": why,
         "href": address[0].rstrip(",") if address else "",
     }
+
+
+def summary(found: Sequence[Reproduction]) -> str:
+    """The published numbers that were aimed at by real runs as Markdown: a line each, a column a precision."""
+    measured = [one for one in found if one.verdict != NOT_RUN]
+    if not measured:
+        return "No experiment that aims at a published number has a committed record yet."
+    precisions = [name for name in ORDER if any(one.precision == name for one in measured)]
+    lines: dict[tuple[str, str], dict[str, Reproduction]] = {}
+    for one in measured:
+        lines.setdefault((one.row["id"], one.experiment or ""), {})[one.precision or ""] = one
+    titles = ["published row", "experiment", "published", *precisions]
+    rows = [titles, [":--", ":--", "--:", *["--:"] * len(precisions)]]
+    for (identity, experiment), by_precision in lines.items():
+        texts = {name: published_cells(one) for name, one in by_precision.items()}
+        link = f"[{experiment}](reports/results/{experiment}/report.html)"
+        cells = [f"{texts[name]['measured']}: {texts[name]['verdict']}" if name in texts else "" for name in precisions]
+        first = next(iter(texts.values()))
+        rows.append([f"{identity}: {first['what']}", link, first["published"], *cells])
+    return "\n".join(map(table.line, rows))

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from made_runs import compared, write_run, write_three
 
-from reports import reproduction
+from reports import published_table, reproduction
 from reports.records import to_line, write_json
 from reports.reproduction import (
     ABOVE,
@@ -188,3 +188,14 @@ def test_hours_follow_from_operations_and_the_measured_speed(tmp_path: Path, mon
     write_json(tmp_path / "resnet20_digits" / "benchmark.json", speed)
     # 200 samples of 100 operations in 2 seconds: 10,000 a second.
     assert reproduction.hours(tmp_path) == {"resnet20_digits": 0.5 / 3600, "large": 1.0}
+
+
+def test_the_summary_has_a_line_for_each_row_and_experiment(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch)
+    full = {"model": "TinyNet", "dataset": "dots", "source": "https://example.org/dots", "precision": "fp32"}
+    monkeypatch.setattr(reproduction, "published_rows", lambda: {"a": {**ACCURACY, **full}})
+    titles, _, line = published_table.summary(reproductions(aimed)).splitlines()
+    assert titles == "| published row | experiment | published | fp32 | bf16 | fp16 |"
+    assert "| a: TinyNet, dots, test top-1 | [tiny](reports/results/tiny/report.html) | 92.0 % (fp32) |" in line
+    assert line.endswith("| 92.1 ± 0.1 (n=3): REPRODUCED | 93.1 ± 0.1 (n=3): ABOVE | 90.1 ± 0.1 (n=3): BELOW |")
+    assert published_table.summary(reproductions(aimed / "elsewhere")).startswith("No experiment")
