@@ -8,9 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from train.engine.probe import probe
+from train.experiment import assemble
 from train.experiment.config import Experiment
+from train.experiment.preflight import rehearse
 
-from .harness import TinyNet, run
+from .harness import ROOT, TinyNet, run
+
+CPU = torch.device("cpu")
 
 
 class Returning(TinyNet):
@@ -101,3 +106,21 @@ def test_an_fp32_module_that_is_never_called_is_refused(tmp_path: Path) -> None:
         assert outcome.status == status, outcome.err
     refused = run(tmp_path / "again", "fp32_modules=[heads]", precision="bf16", build=lambda _: Listed())
     assert "fp32_modules: heads: never called by itself; name what calls it" in refused.err
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("config", ["resnet20_digits", "vit_small_image_digits", "bert_digits"])
+def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precision: str) -> None:
+    path = ROOT / "configs" / f"{config}.yaml"
+    build, task, experiment = assemble.script_of(path, ["batch_size=4", "data.train_samples=8", "data.eval_samples=8"])
+    batches, _ = task.load(experiment, 0, CPU)
+    batch = next(batches.epoch(0))
+    model = assemble.build_model(build, experiment, 0, CPU)
+    trainer = assemble.build_trainer(
+        model, task, experiment, batches, assemble.build_precision(precision, experiment, CPU)
+    )
+    before, state = assemble.digest_of(model), torch.get_rng_state()
+    plain = probe(model, task.forward, trainer.loss, batch, trainer.precision)
+    assert rehearse(trainer, task.score, batch, experiment.num_classes) == plain
+    assert assemble.digest_of(model) == before
+    assert torch.equal(torch.get_rng_state(), state)

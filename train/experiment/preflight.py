@@ -211,7 +211,8 @@ class _Where:
             self.stack.pop()
             if own and isinstance(output, Tensor):
                 self.outputs[name] = str(output.dtype).removeprefix("torch.")
-                if name not in self.overflowed and not output.isfinite().all():
+                # Detached: with a gradient path the test itself would save tensors for a backward pass.
+                if name not in self.overflowed and not output.detach().isfinite().all():
                     self.overflowed.append(name)
 
         return hook
