@@ -347,7 +347,7 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
     assert (there.run_id, there.job_type) == (COMPARISON, "comparison")
     assert there.display_name == "resnet20_digits-comparison"
     report = (experiment / "report.html").read_text()
-    names = ["loss", "metric", "speed", "memory", "scale"]
+    names = ["loss", "metric", "pairs", "speed", "memory", "scale"]
     shown, media = _media_of(path)
     assert set(shown) == {"comparison", "report", *(f"charts/{name}" for name in names)}
     assert media["report"] == report
