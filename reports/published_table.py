@@ -10,7 +10,8 @@ ORDER = ("fp32", "tf32", "bf16", "fp16")
 
 RULE = (
     "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
-    "published loss. WITHIN NOISE: it is not, but the published figure lies where 95% of single runs of ours would. "
+    "published loss. WITHIN NOISE: it is not, but the published figure lies where 95% of single runs of ours would, "
+    "evaluated on as many samples as the source drew. "
     "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
     "are selected as the source selects them."
 )

@@ -6,7 +6,9 @@ published.csv: the last epoch, the best one, or early stopping):
 - REPRODUCED: the mean over seeds is within the margin of the published figure: 0.5 points of an accuracy or an
   error, 1% of a loss.
 - WITHIN NOISE: it is not, but the published figure lies in the 95% prediction interval for one more run of ours
-  (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so that it could be one.
+  (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so that it could be one. Where the
+  source evaluated on `evaluated_samples` drawn at random, one run has the error of such a mean too (1.96 times its
+  standard deviation, measured by `scripts.evaluation_noise`), added in squares.
 - ABOVE, BELOW: neither, and ours is better, or worse.
 - SCALED-DOWN: the recipe or the data are reduced, as the experiment's `reduced` says; no claim is made.
 - NOT RUN: there is no record of it.
@@ -70,9 +72,10 @@ def experiments(configs: Path = ROOT / "configs") -> dict[str, dict[str, Any]]:
     return {name: config for name, config in found.items() if config.get("published")}
 
 
-def judge_reproduction(values: Sequence[float], row: Mapping[str, str]) -> tuple[str, str]:
+def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: float = 0.0) -> tuple[str, str]:
     """The verdict on measured `values` in the unit of the published `row`, and the rule that decided, in words.
 
+    `error` is the standard deviation of the source's figure that comes from the samples it was evaluated on.
     Raises ValueError for nothing measured.
     """
     center = mean(values)
@@ -85,12 +88,14 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str]) -> tuple
     shown = f"{gap:+.4g} from the published {target:g}"
     if abs(gap) <= margin:
         return REPRODUCED, f"{shown}, within {margin:.3g}"
-    deviation = standard_deviation(values)
+    deviation, count = standard_deviation(values), len(values)
     if deviation is not None:
-        count = len(values)
-        reach = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
+        over_runs = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
+        reach = math.hypot(over_runs, float(stats.norm.ppf(0.975)) * error)
         if abs(gap) <= reach:
-            return WITHIN_NOISE, f"{shown}, beyond {margin:.3g} but within {reach:.3g}, where 95% of single runs lie"
+            drawn = f" evaluated on {row['evaluated_samples']} samples drawn at random" if error else ""
+            where = f"where 95% of single runs{drawn} lie"
+            return WITHIN_NOISE, f"{shown}, beyond {margin:.3g} but within {reach:.3g}, {where}"
     lower_is_better = loss or "error" in row["metric"]
     better = (gap < 0) == lower_is_better
     return (ABOVE if better else BELOW), f"{shown}, beyond {margin:.3g} and beyond the noise of {len(values)} runs"
@@ -134,11 +139,19 @@ def _of_experiment(
         if not known:
             found.append(Reproduction(row, name, precision, NOT_RUN, rule="no finished run"))
             continue
-        verdict, rule = judge_reproduction(known, row)
+        verdict, rule = judge_reproduction(known, row, _sampling_error([folder / run["run"] for run in runs], row))
         if reduced:
             verdict, rule = SCALED_DOWN, f"{reduced}; {rule.partition(',')[0]}"
         found.append(Reproduction(row, name, precision, verdict, known, standard_deviation(known), rule))
     return found
+
+
+def _sampling_error(runs: Sequence[Path], row: Mapping[str, str]) -> float:
+    """The standard deviation of a mean loss over as many random samples as the source took; 0 where it took all."""
+    if not row.get("evaluated_samples"):
+        return 0.0
+    deviations = [found["sample_sd"] for run in runs if (found := read_json(run / "evaluation.json"))]
+    return (mean(deviations) or 0.0) / math.sqrt(int(row["evaluated_samples"]))
 
 
 def _reduced(recorded: Mapping[str, Any], config: Mapping[str, Any], name: str) -> str | None:

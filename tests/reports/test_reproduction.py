@@ -123,6 +123,21 @@ def test_the_records_give_a_verdict_in_each_precision(aimed: Path, monkeypatch: 
     }
 
 
+def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
+    aimed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch)
+    drawn = {**LOSS, "id": "a", "value": "1.05", "evaluated_samples": "100"}
+    monkeypatch.setattr(reproduction, "published_rows", lambda: {"a": drawn})
+    assert reproductions(aimed)[0].verdict == ABOVE  # every run has a loss of 1
+    for run in (aimed / "tiny").glob("*-s*"):
+        write_json(run / "evaluation.json", {"sample_sd": 0.3})  # of a mean over 100: 0.03, and 1.96 times that 0.059
+    assert reproductions(aimed)[0].verdict == WITHIN_NOISE
+    assert reproductions(aimed)[0].rule.endswith(
+        "within 0.0588, where 95% of single runs evaluated on 100 samples drawn at random lie"
+    )
+
+
 def test_a_reduced_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch, reduced="2 of 200 epochs")
     for found in reproductions(aimed):
