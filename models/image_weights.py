@@ -11,23 +11,24 @@ from torch import Tensor, nn
 def load_pretrained(model: nn.Module, arch: str, pretrained: bool | str) -> None:
     """Put published weights (`pretrained` true) or those of a file (.pth, .pt, .safetensors) into `model`.
 
-    The last linear layer is the head, Inception's auxiliary one another: where its shape differs or it is missing, it
-    stays new. Prints how many tensors were loaded, missing and unexpected, and keeps the counts as `model.pretrained`.
+    The last linear layer is the head, Inception's auxiliary classifier another, whose first convolution depends on the
+    size of the image: where shapes differ or it is missing, it stays new. Prints how many tensors were loaded, missing
+    and unexpected, and keeps the counts as `model.pretrained`.
     Raises ValueError for anything else that is missing or of another shape, and for weights that cannot be read.
     """
     source = published_file(arch) if pretrained is True else Path(str(pretrained))
     network = getattr(model, "network", model)  # Inception's, which stands inside `models.inception.TwoHeads`
     weights = {_today(name).removeprefix("network."): tensor for name, tensor in _read(source).items()}
     own = network.state_dict()
-    linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
-    head = tuple(f"{name}." for name in linear if name == linear[-1] or name.startswith("AuxLogits."))
+    last = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)][-1]
+    head = (f"{last}.", "AuxLogits.")
     fitting = {name: tensor for name, tensor in weights.items() if name in own and tensor.shape == own[name].shape}
     missing = sorted(own.keys() - fitting.keys())
     if foreign := [name for name in missing if not name.startswith(head)]:
         there = f"has the shape {tuple(weights[foreign[0]].shape)}" if foreign[0] in weights else "is not there"
         raise ValueError(
             f"pretrained: {source} does not fit {arch}: {len(foreign)} of {len(own)} tensors, such as {foreign[0]!r}, "
-            f"which {there}; only a new head ({', '.join(head)}) may be missing"
+            f"which {there}; only a new head ({last}) may be missing"
         )
     network.load_state_dict(fitting, strict=False)
     if pretrained is True and hasattr(network, "transform_input"):

@@ -13,6 +13,7 @@ for argument in "$@"; do
   previous="$argument"
 done
 status=0
+refused=0
 names=()
 for config in "$root"/configs/*_{digits,pydoc,number_words}.yaml; do
   [ -e "$config" ] || continue
@@ -20,9 +21,10 @@ for config in "$root"/configs/*_{digits,pydoc,number_words}.yaml; do
   names+=("$out$smoke/$name")
   "$python" -m train.compare "configs/$name.yaml" "$@" && continue
   code=$?
-  # Interrupted: the same command goes on from there. Refused: so would the others be.
-  if [ "$code" -eq 75 ] || [ "$code" -eq 2 ]; then exit "$code"; fi
+  [ "$code" -ne 75 ] || exit 75 # interrupted: the same command goes on from there
+  [ "$code" -eq 2 ] && refused=$((refused + 1))
   status=1
 done
+[ "$refused" -lt "${#names[@]}" ] || exit 2 # a wrong option, not a wrong experiment
 "$python" -m reports.overview "${names[@]}"
 exit "$status"

@@ -112,6 +112,25 @@ def test_finished_runs_are_reused_and_missing_ones_filled_in(finished):
     assert json.loads((folder / "bf16-s0" / "summary.json").read_text())["final_weights_sha256"] == weights
 
 
+def test_a_precision_in_which_the_model_is_refused_is_a_row_that_says_why(finished, tmp_path, monkeypatch, capsys):
+    shutil.copytree(finished[0], tmp_path / "resnet20_digits")
+    shutil.rmtree(tmp_path / "resnet20_digits" / "bf16-s0")
+    program = "import sys; print('error: scatter fails in bf16', file=sys.stderr); sys.exit(2)"
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        compare.subprocess, "Popen", lambda _, **options: real([sys.executable, "-c", program], **options)
+    )
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    arguments = [str(CONFIG), "--out", str(tmp_path), "--device", "cpu", "--seeds", "1", *SMALL]
+    assert compare.main(arguments) == 1
+    rows = json.loads((tmp_path / "resnet20_digits" / "comparison.json").read_text())["rows"]
+    assert [row["status"] for row in rows if row["precision"] == "bf16"] == ["failed"]
+    assert "refused: scatter fails in bf16" in next(row["reason"] for row in rows if row["precision"] == "bf16")
+    assert "error: scatter fails in bf16" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "resnet20_digits")
+    assert compare.main(arguments) == 2  # nothing was trained: the command is refused
+
+
 def test_runs_of_another_configuration_are_refused_before_any_work(finished, capsys):
     folder, _ = finished
     before = sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*"))

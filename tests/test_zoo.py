@@ -85,7 +85,7 @@ def test_two_steps_move_float32_weights_by_finite_gradients(name: str, precision
 @pytest.mark.parametrize("name", QUICK)
 def test_preflight_finds_no_fault(name: str, precision: str) -> None:
     _, _, config, batch = parts(name)
-    finding = preflight.examine(trainer_of(name, precision), batch, config.num_classes)
+    finding = preflight.examine(trainer_of(name, precision), parts(name)[1].score, batch, batch, config.num_classes)
     assert finding.faults == []
     assert finding.saved_mib is not None
 
@@ -214,5 +214,5 @@ def test_preflight_names_what_fails(fault: str, precision: str, expected: str) -
         Broken(fault), task, config, train, assemble.build_precision(precision, config, CPU)
     )
     batch = {"images": torch.ones(2, 4), "labels": torch.tensor([0, 1])}
-    finding = preflight.examine(trainer, batch, 10 if fault == "head" else 3)
+    finding = preflight.examine(trainer, task.score, batch, batch, 10 if fault == "head" else 3)
     assert any(expected in text for text in finding.faults), finding.faults

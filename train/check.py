@@ -12,15 +12,16 @@ from collections.abc import Sequence
 
 import torch
 
+from train.engine.fit import last_batch
 from train.engine.precision import PRECISIONS, why_unavailable
 from train.experiment import assemble, command, console, environment, preflight, provision
 from train.experiment.preflight import Finding
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns 0 when every precision is ready, 1 when one has a fault.
+    """The command; returns 0 when every precision is ready, 2 when one has a fault.
 
-    With `--download` 0 when all that the experiment reads is there, 2 when something is missing.
+    With `--download` 0 when all that the experiment reads is there and fits, 2 when something is missing.
     """
     options = command.parser("train.check", "Check that an experiment can be trained, in every precision.")
     options.add_argument("--download", action="store_true", help="only fetch data and weights, and say what is there")
@@ -36,22 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         train, evaluation = task.load(config, 0, device, given.smoke)
         print(f"{config.data.name}: {train.samples} samples to train on, {evaluation.samples} to evaluate", flush=True)
         if given.download:
+            assemble.build_model(build, config, 0, device)  # which refuses weights that do not fit
             return 0
-        batch = next(train.epoch(0))
-        findings = []
+        batch, last = next(train.epoch(0)), last_batch(evaluation)
+        findings: list[Finding] = []
         for name in PRECISIONS:
             if reason := why_unavailable(name, device):
                 print(f"{name}: not here: {reason}")
                 continue
             model = assemble.build_model(build, config, 0, device)
             precision = assemble.build_precision(name, config, device)
-            findings.append(
-                preflight.examine(
-                    assemble.build_trainer(model, task, config, train, precision), batch, config.num_classes
-                )
-            )
+            trainer = assemble.build_trainer(model, task, config, train, precision)
+            remedy = not any(finding.faults for finding in findings if finding.precision == "fp32")
+            findings.append(preflight.examine(trainer, task.score, batch, last, config.num_classes, remedy))
         _show(config.name, findings)
-        return command.STATUS["failed"] if any(finding.faults for finding in findings) else 0
+        return command.STATUS["refused"] if any(finding.faults for finding in findings) else 0
 
     return command.finish(check)
 

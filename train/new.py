@@ -17,6 +17,7 @@ from train.experiment.config import model_scripts
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "train" / "templates"
+LONGEST = 60
 NO_NAMES = {"utils", "helpers", "common", "misc"}  # say nothing of what is in a file
 LIKE = {"resnet": "resnet20_digits", "bert": "bert_digits"}
 
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def create(name: str, like: str, root: Path) -> int:
     """Write the three files under `root`. Raises `Refused` when the name will not do or a file exists."""
-    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+    plain = name.isascii() and name.isidentifier() and name == name.lower() and not name.startswith("_")
+    # YAML reads on, no and null as something else than a name.
+    if not plain or len(name) > LONGEST or keyword.iskeyword(name) or yaml.safe_load(name) != name:
         raise Refused(f"{name!r} is not a Python identifier in lower case, such as mynet")
     taken = name in model_scripts() or (root / "train" / name).exists() or name in NO_NAMES
     if taken or name in sys.stdlib_module_names or name in packages_distributions():

@@ -295,10 +295,31 @@ def test_a_text_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> Non
         text.load_language(config("tiny_shakespeare", 16), 0, CPU)
 
 
+def test_a_plain_text_file_keeps_its_line_breaks(tmp_path: Path) -> None:
+    play = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 20
+    folder = tmp_path / "root" / "tiny_shakespeare"
+    folder.mkdir(parents=True)
+    (folder / "input.txt").write_text(play)
+    train, _ = text.load_language(config("tiny_shakespeare", 16), 0, CPU)
+    assert isinstance(train, BlockBatches)
+    assert torch.equal(train.tokens, Characters(SHAKESPEARE).stream([play[: int(len(play) * 0.9)]]))
+
+
+def test_an_empty_parquet_file_is_named(tmp_path: Path) -> None:
+    columns = {"sentence": TEXTS, "label": [1, 0, 1, 0, 1, 0]}
+    write(tmp_path / "root" / "sst2", train=columns, validation={key: value[:0] for key, value in columns.items()})
+    with pytest.raises(
+        Refused, match=r"validation-00000-of-00001\.parquet is not readable|'validation' is missing or empty"
+    ):
+        text.load_classification(config("sst2", 6, **SST2), 0, CPU)
+
+
 def test_an_evaluation_split_shorter_than_a_block_is_refused(tmp_path: Path) -> None:
     play = "First Citizen:\n" * 20
     write(tmp_path / "root" / "tiny_shakespeare", train={"text": [play]}, validation={"text": ["\n"]})
-    with pytest.raises(Refused, match=r"data\.length: 64 is as long as all 31 tokens of the evaluation split"):
+    with pytest.raises(
+        Refused, match=r"data\.length: 64 is too long for the evaluation split of tiny_shakespeare, which has 31 tokens"
+    ):
         text.load_language(config("tiny_shakespeare", 64, batch_size=1), 0, CPU)
 
 

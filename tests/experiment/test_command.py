@@ -135,7 +135,7 @@ def test_a_model_in_half_is_refused_by_parameter(tmp_path: Path) -> None:
 
 def test_a_loss_without_gradient_is_refused(tmp_path: Path) -> None:
     message = refused(tmp_path / "out", forward=lambda model, batch: (model(batch["images"]).detach(), batch["labels"]))
-    assert "the loss must be a float32 scalar with a gradient path" in message
+    assert "the loss has no gradient path to any parameter" in message
 
 
 def test_an_output_folder_under_a_file_is_refused(tmp_path: Path) -> None:

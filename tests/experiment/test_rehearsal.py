@@ -30,6 +30,13 @@ class Returning(TinyNet):
         return logits if self.evaluation and self.training else self.change(logits)
 
 
+class Fixed(TinyNet):
+    """Can take batches of eight alone."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).view(8, 10)
+
+
 class Stuck(nn.Module):
     """A product of shapes that do not fit, in a module of its own."""
 
@@ -66,10 +73,15 @@ CASES = {
     "another in evaluation": (lambda _: Returning(lambda x: (x,), evaluation=True), "the model returned tuple"),
     "more in evaluation": (
         lambda _: Returning(lambda x: torch.stack([x, x], 1), evaluation=True),
-        "in evaluation the model gives logits (8, 2, 10) for labels (8,)",
+        "in evaluation the model gives logits (4, 2, 10) for labels (4,)",
     ),
     "shapes": (lambda _: Stuck(), "linear in module 'inner.1' raises RuntimeError: mat1 and mat2 shapes"),
     "a line": (lambda _: Stuck(), "(test_rehearsal.py:"),
+    "a fixed batch": (
+        lambda _: Fixed(10),
+        "view in the model or its loss raises RuntimeError: shape '[8, 10]' is invalid",
+    ),
+    "meta": (lambda _: TinyNet(10).to("meta"), "parameter 'conv1.weight' is on the meta device"),
     "nothing": (none, "build of train.resnet gives NoneType, not a torch.nn.Module"),
     "no parameter": (frozen, "the model has no parameter to train"),
     "another signature": (no_argument, "build of train.resnet raises TypeError: no_argument() takes 0 positional"),
@@ -81,7 +93,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_wrong_model_is_refused_before_anything_is_written(case: str, tmp_path: Path) -> None:
     build, message = CASES[case]
-    outcome = run(tmp_path, build=build)
+    outcome = run(tmp_path, "data.eval_samples=12", build=build)
     assert outcome.status == 2, outcome.err
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
@@ -121,6 +133,6 @@ def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precis
     )
     before, state = assemble.digest_of(model), torch.get_rng_state()
     plain = probe(model, task.forward, trainer.loss, batch, trainer.precision)
-    assert rehearse(trainer, task.score, batch, experiment.num_classes) == plain
+    assert rehearse(trainer, task.score, batch, batch, experiment.num_classes) == plain
     assert assemble.digest_of(model) == before
     assert torch.equal(torch.get_rng_state(), state)

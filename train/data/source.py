@@ -61,6 +61,8 @@ def _ask(function: str, name: str, hub: str, configuration: str | None, revision
     if not found and not datasets.config.HF_HUB_OFFLINE:
         print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
     try:
+        if found and folder is not None and _is_plain_text(folder):
+            return ask("text", data_dir=source, keep_linebreaks=True)
         if found:
             return ask(source)
         return ask(hub, configuration, revision=revision)
@@ -79,6 +81,12 @@ def _ask(function: str, name: str, hub: str, configuration: str | None, revision
             f"that holds {name}/ with the Hub's parquet files{folders}, or load it once with a network: "
             f'python -c "import datasets; datasets.load_dataset({call})"'
         ) from error
+
+
+def _is_plain_text(folder: Path) -> bool:
+    """Whether a folder holds text files and no tables: their line breaks are part of the text."""
+    suffixes = {file.suffix for file in folder.rglob("*") if file.is_file()}
+    return ".txt" in suffixes and not suffixes & {".parquet", ".csv", ".tsv", ".json", ".jsonl", ".arrow"}
 
 
 def rows(data: Any, name: str, split: str, columns: Iterable[str]) -> Any:
@@ -107,13 +115,15 @@ def texts_of(split: Any, column: str, name: str) -> list[str]:
 
 
 def _damaged_file(folder: Path) -> Path | None:
-    """The first file under `folder` that is parquet whose footer cannot be read, or text that is not UTF-8."""
+    """The first file under `folder` that is parquet without rows or a readable footer, or text that is not UTF-8."""
     import pyarrow.parquet
 
     for file in sorted(folder.rglob("*")):
         try:
             if file.suffix == ".parquet":
-                pyarrow.parquet.ParquetFile(file).close()
+                with pyarrow.parquet.ParquetFile(file) as table:
+                    if table.metadata.num_rows == 0:  # `datasets` cannot read one
+                        return file
             elif file.suffix in TEXTS:
                 file.read_text(encoding="utf-8")
         except (OSError, ValueError):  # pyarrow's own errors are ValueErrors, and so is UnicodeDecodeError

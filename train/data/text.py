@@ -71,8 +71,8 @@ def load_language(config: Experiment, seed: int, device: torch.device, smoke: bo
     check_batch_size(config, len(train) // length - 1)
     if len(evaluation) <= length:
         raise Refused(
-            f"data.length: {length} is as long as all {len(evaluation)} tokens of the evaluation split of "
-            f"{config.data.name}"
+            f"data.length: {length} is too long for the evaluation split of {config.data.name}, which has "
+            f"{len(evaluation)} tokens"
         )
     return (
         BlockBatches(train, length, config.batch_size, device=device, seed=seed),

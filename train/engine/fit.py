@@ -35,6 +35,11 @@ class Batches(Protocol):
         ...
 
 
+def last_batch(batches: Batches) -> Batch:
+    """The last batch of the first epoch."""
+    return next(batches.epoch(0, batches.batches - 1))
+
+
 @dataclass(frozen=True)
 class Plan:
     """How long to train and how often to do what, in steps. `steps` counts attempted ones."""

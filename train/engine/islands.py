@@ -24,6 +24,7 @@ def keep_in_fp32(model: nn.Module, names: Iterable[str], precision: Precision) -
     for name in names:
         if name not in modules:
             raise unknown("module of fp32_modules", name, modules)
+        modules[name].computes_in_fp32 = True
         if precision.matrix_dtype is not torch.float32:
             _make_island(modules[name], Precision("fp32", precision.device))
 
@@ -60,7 +61,6 @@ def _make_island(module: nn.Module, full: Precision) -> None:
 
     module.register_forward_pre_hook(enter, with_kwargs=True)
     module.register_forward_hook(leave, always_call=True)  # after a failure too
-    module.computes_in_fp32 = True  # type: ignore[assignment]
 
 
 def _float(value: Any) -> Any:

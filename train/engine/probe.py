@@ -51,8 +51,10 @@ def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precisio
     ):
         logits, labels = forward(model, batch)
         value = loss(logits.float(), labels)
-    if value.dtype != torch.float32 or value.ndim != 0 or not value.requires_grad:
-        raise EngineFault(f"the loss must be a float32 scalar with a gradient path; it is {value.dtype}, {value.shape}")
+    if value.dtype != torch.float32 or value.ndim != 0:
+        raise EngineFault(f"the loss must be a float32 scalar; it is {value.dtype} of shape {tuple(value.shape)}")
+    if not value.requires_grad:
+        raise EngineFault("the loss has no gradient path to any parameter: the model's output is detached or constant")
     expected = str(precision.matrix_dtype).removeprefix("torch.")
     if wrong := {dtype: count for dtype, count in dtypes.items() if dtype != expected}:
         raise EngineFault(f"precision {precision.name} must compute in {expected}, but modules returned {wrong}")

@@ -40,7 +40,8 @@ def resolve(task: Task, path: Path, overrides: Sequence[str], smoke: bool = Fals
         held_out = config.data.held_out and 8
         data = config.data.model_copy(update={**limits, "length": length, "held_out": held_out})
         schedule = config.schedule.model_copy(update={"warmup": 0, "milestones": []})
-        changes |= {"epochs": None, "max_steps": 4, "batch_size": batch_size, "workers": 0, "log_every": 1}
+        changes |= {"epochs": None, "max_steps": 4, "batch_size": batch_size, "accumulate": 1}
+        changes |= {"workers": 0, "log_every": 1}
         changes |= {"eval_every": None, "checkpoint_every": 2, "data": data, "schedule": schedule}
         changes["pretrained"] = False  # a smoke run needs no download
     return config.model_copy(update=changes)
@@ -87,6 +88,8 @@ def _check_built(model: object, config: Experiment) -> None:
     lazy = [name for name, parameter in parameters.items() if isinstance(parameter, UninitializedParameter)]
     if lazy:
         raise Refused(f"{where}: parameter {lazy[0]!r} has no shape yet; give lazy modules their sizes")
+    if meta := [name for name, parameter in parameters.items() if parameter.is_meta]:
+        raise Refused(f"{where}: parameter {meta[0]!r} is on the meta device and has no values; build it on the CPU")
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise Refused(f"{where}: the model has no parameter to train")
     if config.pretrained and not hasattr(model, "pretrained"):  # what the loaders of `models` leave on it

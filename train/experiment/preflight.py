@@ -1,5 +1,6 @@
 """One pass of a model in one precision before any work, and everything that is wrong with it."""
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,32 +33,41 @@ class Finding:
     remarks: list[str] = field(default_factory=list)
 
 
-def rehearse(trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> Probe:
-    """Forward and loss of a training step, then of an evaluation, on one batch; nothing is left changed.
+def rehearse(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None) -> Probe:
+    """Forward and loss of a training step on `batch`, then an evaluation of `last`; nothing is left changed.
+
+    `last` is the last evaluation batch, which may be shorter than others: a model may have fixed their size.
 
     Raises `EngineFault` for what `probe` refuses, for logits that do not fit labels and `classes`, and for whatever
     the model raises, naming the module, the operation and the line.
     """
-    model, precision = trainer.model, trainer.precision
-    where = _Where(model)
-    cuda = [precision.device] if precision.device.type == "cuda" else []
-    was_training = model.training
+    where = _Where(trainer.model)
     try:
         with where.watching():
-            found = probe(model, fitting(trainer.forward, classes), trainer.loss, batch, precision)
-            model.eval()
-            with torch.no_grad(), torch.random.fork_rng(devices=cuda), precision.forward():
-                logits, labels = fitting(trainer.forward, classes, evaluation=True)(model, batch)
-                score(logits.float(), labels)
+            forward = fitting(trainer.forward, classes)
+            found = probe(trainer.model, forward, trainer.loss, batch, trainer.precision)
+            _evaluate_once(trainer, score, last, classes)
     except (EngineFault, Refused, Interrupted):
         raise
     except Exception as error:  # whatever a model raises
         raise EngineFault(where.told(error)) from error
-    finally:
-        model.train(was_training)
     if faults := _idle_faults(where):
         raise EngineFault(faults[0])
     return found
+
+
+def _evaluate_once(trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> None:
+    """The forward pass and the score of an evaluation, with mode and random states as before afterwards."""
+    model, precision = trainer.model, trainer.precision
+    cuda = [precision.device] if precision.device.type == "cuda" else []
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda), precision.forward():
+            logits, labels = fitting(trainer.forward, classes, evaluation=True)(model, batch)
+            score(logits.float(), labels)
+    finally:
+        model.train(was_training)
 
 
 def fitting(forward: Forward, classes: int | None, evaluation: bool = False) -> Forward:
@@ -83,12 +93,15 @@ def fitting(forward: Forward, classes: int | None, evaluation: bool = False) -> 
     return checked
 
 
-def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
-    """Check one step's worth of `trainer` on `batch`, without taking the step.
+def examine(
+    trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None, remedy: bool = True
+) -> Finding:
+    """Check one step's worth of `trainer` on `batch`, without taking the step, and an evaluation of `last`.
 
     Names the module, the operation and the line where something raises; a head that does not fit
     `classes`; parameters without a gradient, or with one that is not finite where no scaler would skip it;
-    modules whose output overflows; and modules whose output mixed precision leaves in FP32.
+    modules whose output overflows; and modules whose output mixed precision leaves in FP32. With `remedy` it
+    says how a module can be kept in FP32, which does not help a model that fails in FP32 too.
     """
     finding = Finding(trainer.precision.name)
     where = _Where(trainer.model)
@@ -102,16 +115,20 @@ def examine(trainer: Trainer, batch: Batch, classes: int | None) -> Finding:
                 logits, labels = trainer.forward(trainer.model, batch)
                 loss = trainer.loss(logits.float(), labels)
             trainer.precision.backward(loss)
+            _evaluate_once(trainer, score, last, classes)
     except (EngineFault, Refused) as error:
         finding.faults.append(str(error))
     except Exception as error:  # whatever a model raises is what the user wants to hear about
         finding.faults.append(where.told(error))
-        if (module := where.module) and trainer.precision.matrix_dtype is not torch.float32:
+        if (module := where.module) and remedy and trainer.precision.matrix_dtype is not torch.float32:
             finding.remarks.append(f"fp32_modules=[{module}] would compute that module in FP32")
     else:
         finding.faults += _idle_faults(where)
         finding.faults += _gradient_faults(trainer)
-        finding.faults += _overflows(where.overflowed, trainer.precision)
+        overflows = _overflows(where.overflowed, trainer.precision)
+        if not overflows and not (logits.isfinite().all() and loss.isfinite()):
+            overflows = ["the logits or the loss are not finite, in an operation of no module with weights"]
+        finding.faults += overflows
         finding.remarks += _left_in_fp32(where.outputs, trainer.precision)
     trainer.model.zero_grad(set_to_none=True)
     return finding
@@ -153,11 +170,11 @@ def _shortened(names: list[str]) -> str:
 
 
 def _line_of(error: Exception) -> str:
-    """The innermost line that is neither a library's nor the engine's, as " (file:line)"; empty without one."""
-    own = [TRAIN / name for name in ("engine", "experiment")]
+    """The innermost line that is not Python's, a library's or the engine's, as " (file:line)"; empty without one."""
+    skipped = [TRAIN / "engine", TRAIN / "experiment", Path(sysconfig.get_path("stdlib"))]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
-        if not {"site-packages", "dist-packages"} & set(file.parts) and not any(map(file.is_relative_to, own)):
+        if not {"site-packages", "dist-packages"} & set(file.parts) and not any(map(file.is_relative_to, skipped)):
             return f" ({file.name}:{frame.lineno})" if file.exists() else ""
     return ""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
-from train.engine.fit import Batches, Progress, evaluate, fit, is_better
+from train.engine.fit import Batches, Progress, evaluate, fit, is_better, last_batch
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision, require_available
 from train.engine.probe import Probe
@@ -76,7 +76,9 @@ class Run:
         self.trainer = assemble.build_trainer(self.model, self.task, self.config, self.train, self.precision)
         self.first_batch = next(self.train.epoch(0))
         try:
-            self.probe: Probe = rehearse(self.trainer, self.task.score, self.first_batch, self.config.num_classes)
+            self.probe: Probe = rehearse(
+                self.trainer, self.task.score, self.first_batch, last_batch(self.evaluation), self.config.num_classes
+            )
         except EngineFault as error:
             raise Refused(f"{self.config.name}: {error}") from error
         return self
