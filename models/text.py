@@ -157,8 +157,14 @@ def _configuration(arch: str, source: str | None) -> Any:
         try:
             return AutoConfig.from_pretrained(source)
         except Exception as error:  # as of a config.json that is JSON, but no object
-            raise ValueError(f"pretrained: {source} is not readable: {' '.join(str(error).split())[:300]}") from None
+            raise _unreadable(source, error) from None
     return AutoConfig.for_model(architecture.family, **architecture.settings)
+
+
+def _unreadable(source: str, error: Exception) -> ValueError:
+    ways = "; give pretrained=FOLDER, or fetch it once with a network: python -m train.check CONFIG --download"
+    why = " ".join(str(error).split())[:300]
+    return ValueError(f"pretrained: {source} is not readable: {why}{'' if Path(source).is_dir() else ways}")
 
 
 def _build(
@@ -244,7 +250,7 @@ def _loaded(auto: Any, source: str, configuration: Any, family: str) -> nn.Modul
             output_loading_info=True,
         )
     except Exception as error:  # transformers, torch and safetensors each have their own for a damaged file
-        raise ValueError(f"pretrained: {source} is not readable: {' '.join(str(error).split())[:300]}") from None
+        raise _unreadable(source, error) from None
     finally:
         logging.set_verbosity(verbosity)
     missing = {*found["missing_keys"], *(entry[0] for entry in found["mismatched_keys"])}

@@ -1,4 +1,5 @@
 import os
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 import torch
 
 from tests.data.hub import experiment, png, random_pixels, write_split
+from train.data import source
 from train.data.resident import ResidentImages
 from train.data.vision import load
 from train.engine.errors import Refused
@@ -153,3 +155,23 @@ def test_the_real_data_sets_are_whole(
     assert torch.bincount(train.labels).tolist() == 10 * [labels_of_a_class]
     assert torch.bincount(evaluation.labels).tolist() == 10 * [1000]
     assert 0.2 < train.std.mean() < 0.4
+
+
+def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+    from huggingface_hub import constants
+
+    refusing = socket.create_server(("127.0.0.1", 0))
+    port = refusing.getsockname()[1]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # what is set below is undone after the test
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    source.rely_on_cache_without_network()
+    assert not constants.HF_HUB_OFFLINE
+    refusing.close()
+    source.rely_on_cache_without_network()
+    assert constants.HF_HUB_OFFLINE
+    assert datasets.config.HF_HUB_OFFLINE
+    assert os.environ["HF_HUB_OFFLINE"] == "1"

@@ -1,13 +1,17 @@
 """Where a data set comes from: `$DATA_ROOT/<name>`, then the Hugging Face Hub, both through `datasets`."""
 
 import os
+import socket
 import sys
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from train.engine.errors import Refused
 
+CONNECT_SECONDS = 3.0
 TEXTS = (".txt", ".csv", ".tsv", ".json", ".jsonl")
 
 
@@ -28,6 +32,26 @@ def builder(name: str, hub: str, configuration: str | None = None, revision: str
     Raises `Refused` as `load` does.
     """
     return _ask("load_dataset_builder", name, hub, configuration, revision)
+
+
+def rely_on_cache_without_network() -> None:
+    """Let the Hub's clients read their cache alone where the Hub does not answer; they would retry for half a minute.
+
+    With a proxy the Hub may answer though no connection to it can be made, so nothing is changed then.
+    """
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    if constants.HF_HUB_OFFLINE or urllib.request.getproxies().get(address.scheme) or address.hostname is None:
+        return
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # for libraries that are not imported yet
+        constants.HF_HUB_OFFLINE = True
+        if "datasets" in sys.modules:
+            sys.modules["datasets"].config.HF_HUB_OFFLINE = True
 
 
 def local_folder(name: str) -> Path | None:
@@ -55,6 +79,8 @@ def _ask(function: str, name: str, hub: str, configuration: str | None, revision
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     ask = getattr(datasets, function)
+    if local_folder(name) is None:
+        rely_on_cache_without_network()
     folder = _expected_folder(name)
     found = local_folder(name) is not None
     source = str(folder) if found else hub

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import UninitializedParameter
 
-from train.data.source import root_cause
+from train.data.source import rely_on_cache_without_network, root_cause
 from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, steps_per_epoch
@@ -68,6 +68,8 @@ def build_model(build: Build, config: Experiment, seed: int, device: torch.devic
 
     Raises `Refused` for a `build` that fails, and for what it gives unless that is a module with weights to train.
     """
+    if config.pretrained is True:
+        rely_on_cache_without_network()
     seed_everything(seed)
     try:
         model = build(config)
