@@ -169,7 +169,10 @@ def test_a_new_architecture_is_three_files_that_run_as_they_are(
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("resnet", "taken"), ("torch", "taken"), ("json", "taken"), ("My-Net", "identifier"), ("class", "identifier")],
+    [
+        *((name, "taken") for name in ("resnet", "torch", "json", "utils")),
+        *((name, "identifier") for name in ("My-Net", "class", "on", "null", "_net", "n\u00e9t", "x" * 250)),
+    ],
 )
 def test_a_name_that_will_not_do_is_refused(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
@@ -195,6 +198,10 @@ class Broken(nn.Module):
             hidden = self.second.weight.new_full((len(images), 4), 3e4) * (1 + 0 * hidden)
         if self.fault == "dtype":  # fails under autocast alone: the accumulator is float32
             hidden = torch.zeros(len(images), 4).scatter_add(1, torch.zeros(len(images), 4, dtype=torch.int64), hidden)
+        if self.fault == "evaluation" and not self.training:
+            return (hidden,)  # type: ignore[return-value]
+        if self.fault == "product":  # 90,000: of no module's making
+            return (0 * self.second(hidden) + 300) * 300
         return self.second(hidden)
 
 
@@ -205,6 +212,8 @@ class Broken(nn.Module):
         ("overflow", "fp16", "the output of second is not finite; fp32_modules=[second] would"),
         ("unused", "fp32", "no gradient reaches unused.weight, unused.bias"),
         ("head", "fp32", "the head gives 3 logits"),
+        ("evaluation", "fp32", "the model returned tuple, not a tensor of logits"),
+        ("product", "fp16", "the logits or the loss are not finite"),
     ],
 )
 def test_preflight_names_what_fails(fault: str, precision: str, expected: str) -> None:
