@@ -98,7 +98,8 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: f
             return WITHIN_NOISE, f"{shown}, beyond {margin:.3g} but within {reach:.3g}, {where}"
     lower_is_better = loss or "error" in row["metric"]
     better = (gap < 0) == lower_is_better
-    return (ABOVE if better else BELOW), f"{shown}, beyond {margin:.3g} and beyond the noise of {len(values)} runs"
+    noise = f"beyond the noise of {count} runs" if count > 1 else "the noise over runs is not known from one"
+    return (ABOVE if better else BELOW), f"{shown}, beyond {margin:.3g}; {noise}"
 
 
 def reproductions(results: Path = RESULTS) -> list[Reproduction]:

@@ -4,15 +4,16 @@ python -m train.compare configs/resnet20_digits.yaml --precisions fp32,bf16,fp16
 """
 
 import ctypes
+import os
 import shlex
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -28,7 +29,6 @@ from train.experiment.folder import previous_config, require_same
 from train.experiment.mirrored import mirror_comparison
 
 LOOKS = 3
-RELAY_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
@@ -73,7 +73,7 @@ class Comparison:
         self.shared = [str(path), "--device", device, *(["--smoke"] if smoke else []), *overrides]
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
-        self.error = "without a reason"  # what the last run that failed said
+        self.reason = ""  # why the last run ended, if not by finishing
 
     def execute(self, seeds: int, max_seeds: int | None, required: str | None, shown: str) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table.
@@ -153,7 +153,7 @@ class Comparison:
             if not any(map(self._finished, self.precisions)):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
-            write_json(self.folder / name / "summary.json", {"status": "failed", "reason": f"refused: {self.error}"})
+            write_json(self.folder / name / "summary.json", {"status": "failed", "reason": f"refused: {self.reason}"})
             return command.STATUS["failed"]
         return status
 
@@ -189,26 +189,19 @@ class Comparison:
         """Exit status of `python -m arguments`, in its own session so that signals reach it through us, once."""
         self._stop_if_asked()
         process = [sys.executable, "-m", *arguments]
-        self.child = subprocess.Popen(
-            process, start_new_session=True, preexec_fn=_end_with_parent, stderr=subprocess.PIPE
-        )
-        if self.stopping:  # asked while the process was being started, when there was none to tell
-            self.child.send_signal(signal.SIGTERM)
-        # In a thread, because what the run has started may hold the pipe open for longer than the run lasts.
-        relay = threading.Thread(target=self._relay, args=[self.child.stderr], daemon=True)
-        relay.start()
-        status = self.child.wait()
-        relay.join(timeout=RELAY_SECONDS)
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as reason:
+            self.child = subprocess.Popen(
+                process,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+                env={**os.environ, command.REASON_FILE: reason.name},
+            )
+            if self.stopping:  # asked while the process was being started, when there was none to tell
+                self.child.send_signal(signal.SIGTERM)
+            status = self.child.wait()
+            self.reason = reason.read() or "no reason given"
         self._stop_if_asked()
         return status
-
-    def _relay(self, lines: IO[bytes]) -> None:
-        """Pass on what a run says to stderr, and keep the last error."""
-        for line in lines:
-            text = line.decode(errors="replace")
-            if text.startswith("error: "):
-                self.error = text.removeprefix("error: ").strip()
-            print(text, end="", file=sys.stderr, flush=True)
 
     def _stop_if_asked(self) -> None:
         if self.stopping:

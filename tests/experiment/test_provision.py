@@ -92,7 +92,8 @@ def test_folders_are_named_with_their_sizes(tmp_path: Path, capsys: pytest.Captu
     printed = capsys.readouterr().out
     assert f"data set sst2: {data} (0.0 MiB), prepared in {tmp_path}/home/datasets/" in printed
     assert f"weights of bert_base_cased: {weights} in {weights} (3.0 MiB)" in printed
-    assert printed.endswith("sst2: 40 samples to train on, 40 to evaluate\n")
+    assert "sst2: 40 samples to train on, 40 to evaluate\n" in printed
+    assert printed.endswith(f"pretrained {weights}: 23 loaded, 2 missing, 0 unexpected\n")
 
 
 def test_class_folders_are_where_they_are(
@@ -343,6 +344,7 @@ def test_what_was_fetched_with_a_network_is_enough_without_one(hub: str, tmp_pat
     assert "download takes" not in outcomes[1]
     for printed in outcomes:
         assert f"weights of bert_base_cased: {BERT} in {folder} (" in printed
-        assert printed.endswith("sst2: 40 samples to train on, 40 to evaluate\n")
+        assert "sst2: 40 samples to train on, 40 to evaluate\n" in printed
+        assert printed.endswith(f"pretrained {BERT}: 23 loaded, 2 missing, 0 unexpected\n")
     there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert there == {"config.json", "model.safetensors", "vocab.txt"}

@@ -47,6 +47,11 @@ def test_the_rule(row: dict[str, str], values: list[float], verdict: str) -> Non
     assert judge_reproduction(values, row)[0] == verdict
 
 
+def test_one_run_says_that_its_noise_is_not_known() -> None:
+    assert judge_reproduction([91.0], ACCURACY)[1].endswith("beyond 0.5; the noise over runs is not known from one")
+    assert judge_reproduction([91.0, 91.01], ACCURACY)[1].endswith("beyond 0.5; beyond the noise of 2 runs")
+
+
 def test_nothing_measured_is_no_verdict() -> None:
     with pytest.raises(ValueError, match="nothing was measured"):
         judge_reproduction([], ACCURACY)

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import NoReturn
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 from train.experiment.signals import INTERRUPTED
 
+# Names a file into which a run that a comparison started writes why it ended, beside saying so.
+REASON_FILE = "AMP_ZOO_REASON_FILE"
 STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "verdict": 4, "interrupted": INTERRUPTED}
 
 
@@ -87,4 +90,6 @@ def finish(action: Callable[[], int], smoke: bool = False) -> int:
 
 def _say(word: str, error: object, status: str) -> int:
     print(f"{word}: {error}", file=sys.stderr, flush=True)
+    if file := os.environ.get(REASON_FILE):
+        Path(file).write_text(str(error), encoding="utf-8")
     return STATUS[status]
