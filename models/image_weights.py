@@ -32,9 +32,8 @@ def load_pretrained(model: nn.Module, arch: str, pretrained: bool | str) -> None
         )
     network.load_state_dict(fitting, strict=False)
     if pretrained is True and hasattr(network, "transform_input"):
-        network.transform_input = (
-            True  # Google's weights: for pixels from -1 to 1, which torchvision makes of ImageNet's
-        )
+        # The weights are Google's, for pixels from -1 to 1, which torchvision's network makes of ImageNet's.
+        network.transform_input = True
     counts = {"loaded": len(fitting), "missing": len(missing), "unexpected": len(weights.keys() - own.keys())}
     print(f"pretrained {source}: " + ", ".join(f"{value} {key}" for key, value in counts.items()), flush=True)
     model.pretrained = {"source": str(source), **counts, "missing_names": missing}  # type: ignore[assignment]

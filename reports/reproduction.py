@@ -115,10 +115,14 @@ def reproductions(results: Path = RESULTS) -> list[Reproduction]:
 
 def of_comparison(folder: Path, comparison: Mapping[str, Any]) -> list[Reproduction]:
     """The published rows that the runs of one comparison aim at, as their recorded configuration names them."""
+    aims = read_config(folder / run["run"] for run in comparison["runs"]).get("published")
+    if not aims:
+        return []
     rows, name = published_rows(), comparison["experiment"]
-    aims = read_config(folder / run["run"] for run in comparison["runs"]).get("published") or []
+    file = ROOT / "configs" / f"{name}.yaml"
+    config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
     known = [rows[identity] for identity in aims if identity in rows]
-    return [found for row in known for found in _of_experiment(row, name, experiments().get(name), folder, comparison)]
+    return [found for row in known for found in _of_experiment(row, name, config, folder, comparison)]
 
 
 def _of_experiment(

@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from reports.records import read_json, write_json
 from train.data.sequences import IGNORED
 from train.engine import checkpoint
 from train.engine.errors import Refused
+from train.engine.fit import evaluate
 from train.experiment import assemble, command
 from train.experiment.folder import LAST
 
@@ -56,18 +58,18 @@ def evaluation_noise(run: Path) -> dict[str, Any]:
     digest = assemble.digest_of(model)
     if digest != summary["final_weights_sha256"]:
         raise Refused(f"{run / LAST} does not hold the final weights of the run, whose SHA-256 is in summary.json")
-    model.eval()
     _, evaluation = task.load(config, summary["seed"], device)
-    losses, counts = [], []
+    losses: list[Tensor] = []
+    counts: list[Tensor] = []
+
+    def keep(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        each = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none")
+        losses.append(each.view(len(labels), -1).double().sum(dim=1))
+        counts.append((labels != IGNORED).view(len(labels), -1).sum(dim=1))
+        return {}
+
     precision = assemble.build_precision(summary["precision"]["requested"], config, device)
-    with torch.no_grad(), precision.forward():
-        for batch in evaluation.epoch(0):
-            logits, labels = task.forward(model, batch)
-            each = F.cross_entropy(
-                logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none"
-            )
-            losses.append(each.view(len(labels), -1).double().sum(dim=1))
-            counts.append((labels != IGNORED).view(len(labels), -1).sum(dim=1))
+    evaluate(model, task.forward, keep, evaluation, precision)
     total, count = torch.cat(losses), torch.cat(counts)
     whole = count == count.max()
     return {

@@ -308,9 +308,7 @@ def test_a_plain_text_file_keeps_its_line_breaks(tmp_path: Path) -> None:
 def test_an_empty_parquet_file_is_named(tmp_path: Path) -> None:
     columns = {"sentence": TEXTS, "label": [1, 0, 1, 0, 1, 0]}
     write(tmp_path / "root" / "sst2", train=columns, validation={key: value[:0] for key, value in columns.items()})
-    with pytest.raises(
-        Refused, match=r"validation-00000-of-00001\.parquet is not readable|'validation' is missing or empty"
-    ):
+    with pytest.raises(Refused, match=r"validation-00000-of-00001\.parquet is not readable"):
         text.load_classification(config("sst2", 6, **SST2), 0, CPU)
 
 

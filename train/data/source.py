@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from train.engine.errors import Refused
 
 CONNECT_SECONDS = 3.0
-TEXTS = (".txt", ".csv", ".tsv", ".json", ".jsonl")
+TABLES = frozenset({".csv", ".tsv", ".json", ".jsonl"})  # that are text; others are .parquet and .arrow
+TEXTS = TABLES | {".txt"}
 
 
 def load(name: str, hub: str, configuration: str | None = None, revision: str | None = None) -> Any:
@@ -79,26 +80,25 @@ def _ask(function: str, name: str, hub: str, configuration: str | None, revision
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     ask = getattr(datasets, function)
-    if local_folder(name) is None:
+    folder = local_folder(name)
+    if folder is None:
         rely_on_cache_without_network()
-    folder = _expected_folder(name)
-    found = local_folder(name) is not None
-    source = str(folder) if found else hub
-    if not found and not datasets.config.HF_HUB_OFFLINE:
-        print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
+        if not datasets.config.HF_HUB_OFFLINE:
+            print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
     try:
-        if found and folder is not None and _is_plain_text(folder):
-            return ask("text", data_dir=source, keep_linebreaks=True)
-        if found:
-            return ask(source)
+        if folder is not None and _is_plain_text(folder):
+            return ask("text", data_dir=str(folder), keep_linebreaks=True)
+        if folder is not None:
+            return ask(str(folder))
         return ask(hub, configuration, revision=revision)
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
-        if found:
-            damaged = _damaged_file(Path(source))
-            subject = f"{damaged} is" if damaged else f"the files in {source} are"
+        if folder is not None:
+            damaged = _damaged_file(folder)
+            subject = f"{damaged} is" if damaged else f"the files in {folder} are"
             raise Refused(f"{what}{subject} not readable: {root_cause(error)}") from error
-        looked = f"not in {folder}, and " if folder else "DATA_ROOT is not set, and "
+        expected = _expected_folder(name)
+        looked = f"not in {expected}, and " if expected else "DATA_ROOT is not set, and "
         options = [repr(hub), *([repr(configuration)] if configuration else [])]
         call = ", ".join([*options, *([f"revision={revision!r}"] if revision else [])])
         folders = " (or train/<class>/ and val/<class>/ folders)" if name == "imagenet" else ""
@@ -112,7 +112,7 @@ def _ask(function: str, name: str, hub: str, configuration: str | None, revision
 def _is_plain_text(folder: Path) -> bool:
     """Whether a folder holds text files and no tables: their line breaks are part of the text."""
     suffixes = {file.suffix for file in folder.rglob("*") if file.is_file()}
-    return ".txt" in suffixes and not suffixes & {".parquet", ".csv", ".tsv", ".json", ".jsonl", ".arrow"}
+    return ".txt" in suffixes and not suffixes & (TABLES | {".parquet", ".arrow"})
 
 
 def rows(data: Any, name: str, split: str, columns: Iterable[str]) -> Any:

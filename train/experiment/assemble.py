@@ -27,9 +27,8 @@ from train.experiment.tasks import Task
 Build = Callable[[Experiment], nn.Module]
 
 
-def resolve(task: Task, path: Path, overrides: Sequence[str], smoke: bool = False) -> Experiment:
+def resolve(task: Task, config: Experiment, smoke: bool = False) -> Experiment:
     """The experiment with nothing left open: the class count is the data set's unless the file gives one."""
-    config = load(path, overrides)
     classes = config.num_classes or task.facts(config.data.name).classes
     changes: dict[str, Any] = {"num_classes": classes}
     if smoke:
@@ -163,5 +162,6 @@ def script_name(build: Build) -> str | None:
 
 def script_of(path: Path, overrides: Sequence[str], smoke: bool = False) -> tuple[Build, Task, Experiment]:
     """What the training script that an experiment names defines, and the resolved experiment."""
-    script = importlib.import_module(f"train.{load(path, overrides).model}")
-    return script.build, script.task, resolve(script.task, path, overrides, smoke)
+    config = load(path, overrides)
+    script = importlib.import_module(f"train.{config.model}")
+    return script.build, script.task, resolve(script.task, config, smoke)

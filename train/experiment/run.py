@@ -60,10 +60,10 @@ class Run:
     def prepare(self, device: str, smoke: bool = False) -> "Run":
         """Everything up to the first write; raises `Refused`."""
         self.smoke = smoke
-        model = load(self.path, self.overrides).model
-        if (script := assemble.script_name(self.build)) not in (None, model):
-            raise Refused(f"{self.path} is for model {model!r}, but this is the script of {script!r}")
-        self.config = assemble.resolve(self.task, self.path, self.overrides, smoke)
+        config = load(self.path, self.overrides)
+        if (script := assemble.script_name(self.build)) not in (None, config.model):
+            raise Refused(f"{self.path} is for model {config.model!r}, but this is the script of {script!r}")
+        self.config = assemble.resolve(self.task, config, smoke)
         self.device = environment.resolve_device(device)
         require_available(self.precision_name, self.device)
         assemble.set_up_process(self.config, self.device)
