@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,12 @@ from train.engine.optim import build_optimizer, parameter_groups
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 from train.experiment import environment
-from train.experiment.benchmark import interleave
+from train.experiment.benchmark import Step, interleave
 from train.experiment.console import print_table
 from train.experiment.tasks import image_classification as task
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-Step = Callable[[], object]
 
 
 def fresh_model(device: torch.device) -> CifarResNet:
@@ -114,11 +114,14 @@ def measure(tiny: bool) -> dict[str, Any]:
     keep_freed_memory()  # for the plain loop too: both run in this process
     batch_size = 8 if tiny else 128
     batch = _batch(batch_size, device)
-    steps: dict[str, Step] = {}
+    builds: dict[str, Callable[[], Step]] = {}
     for name in PRECISIONS:
-        steps |= {f"plain {name}": plain_step(name, batch), f"engine {name}": engine_step(name, batch)}
+        builds |= {
+            f"plain {name}": partial(plain_step, name, batch),
+            f"engine {name}": partial(engine_step, name, batch),
+        }
     blocks = interleave(
-        steps, lambda: synchronize(device), rounds=3 if tiny else 25, block_seconds=0.01 if tiny else 0.5
+        builds, lambda: synchronize(device), rounds=2 if tiny else 24, block_seconds=0.01 if tiny else 0.5
     )
     seconds = blocks["seconds"]
     ratios = {}

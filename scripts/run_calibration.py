@@ -14,7 +14,7 @@ from reports.records import read_json, write_json
 from train.engine.fit import Progress, evaluate, fit
 from train.engine.meter import Meter, synchronize
 from train.experiment import assemble, command, environment
-from train.experiment.benchmark import interleave, trainer_at_rest
+from train.experiment.benchmark import interleave, resting
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "reports" / "results" / "calibration.json"
@@ -34,10 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         assemble.set_up_process(config, device)
         facts = environment.describe(device)
         record = read_json(given.output) or {}
-        same = {"config_sha256": config.digest(), "pairs": given.pairs, "smoke": given.smoke}
+        same = {"config_sha256": config.digest(), "smoke": given.smoke}
         if any(record.get(key) != value for key, value in same.items()):
             record = {"accuracies": [], "speed": []}
-        record |= {"experiment": config.name, "margin": config.margin, "environment": facts, **same}
+        record |= {
+            "experiment": config.name,
+            "margin": config.margin,
+            "pairs": given.pairs,
+            "environment": facts,
+            **same,
+        }
         for seed in range(len(record["accuracies"]), 2 * given.pairs * given.comparisons):
             accuracy, samples = train(build, task, config, seed, device, given.smoke)
             record["accuracies"].append(accuracy)
@@ -67,12 +73,14 @@ def train(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: boo
 
 
 def speed(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: bool) -> dict[str, Any]:
-    """Seconds of the blocks of two FP32 trainers in turn."""
+    """Seconds of the blocks of FP32 trainers and of others like them."""
     batches, _ = task.load(config, seed, device, smoke)
-    batch = next(batches.epoch(0))
-    first, second = (trainer_at_rest(build, task, config, batches, "fp32", device, seed) for _ in range(2))
-    steps = {"first": lambda: first.step([batch]), "second": lambda: second.step([batch])}
-    found: dict[str, Any] = interleave(steps, lambda: synchronize(device))["seconds"]
+    model, batch = assemble.build_model(build, config, seed, device), next(batches.epoch(0))
+    builds = {
+        name: resting(model, task, config, batches, assemble.build_precision("fp32", config, device), batch)
+        for name in ("first", "second")
+    }
+    found: dict[str, Any] = interleave(builds, lambda: synchronize(device))["seconds"]
     return found
 
 

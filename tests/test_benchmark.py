@@ -1,31 +1,72 @@
 """The paired benchmark: the order of its blocks, and that it times whole steps."""
 
+import inspect
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
 from scripts.bench_engine import engine_step, plain_step
-from train.experiment.benchmark import WARMUP_STEPS, interleave, operator_times
+from train.experiment import assemble
+from train.experiment.benchmark import WARMUP_STEPS, interleave, operator_times, resting
 
 
-def test_blocks_take_turns_and_are_equal():
+def test_blocks_take_turns_in_turning_order_and_each_round_builds_its_own():
     calls: list[str] = []
-    steps = {name: (lambda name=name: calls.append(name)) for name in "ABC"}
+
+    def builder(name: str):
+        def build():
+            calls.append(f"build {name}")
+            return lambda: calls.append(name)
+
+        return build
+
     waits: list[int] = []
-    record = interleave(steps, lambda: waits.append(len(calls)), rounds=4, block_seconds=0.0)
+    builds = {name: builder(name) for name in "ABC"}
+    record = interleave(builds, lambda: waits.append(len(calls)), rounds=4, block_seconds=0.0)
     assert record["block_steps"] == 2
     assert {name: len(seconds) for name, seconds in record["seconds"].items()} == {"A": 4, "B": 4, "C": 4}
-    warmup = 3 * (WARMUP_STEPS + 2)
-    assert calls[warmup:] == list("AABBCC" * 4)
+
+    def one_round(order: str) -> list[str]:
+        warmup = [name for name in order for _ in range(WARMUP_STEPS)]
+        return [*(f"build {name}" for name in order), *warmup, *(name for name in order for _ in range(2))]
+
+    orders = ["ABC", "ABC", "CBA", "ABC", "CBA"]  # the first one sets the length of the blocks
+    assert calls == [call for order in orders for call in one_round(order)]
     # The device is waited for at the two edges of each timed stretch, and nowhere else.
-    assert len(waits) == 2 * (3 + 3 * 4)
+    assert len(waits) == 2 * 3 * 5
 
 
-def test_the_switches_are_set_before_each_block():
+def test_the_switches_are_set_before_the_warmup_and_before_each_block():
     seen: Counter[str] = Counter()
-    interleave({"A": lambda: None, "B": lambda: None}, lambda: None, rounds=5, block_seconds=0.0, before=seen.update)
-    assert seen == {"A": 6, "B": 6}
+    builds = {"A": lambda: lambda: None, "B": lambda: lambda: None}
+    interleave(builds, lambda: None, rounds=5, block_seconds=0.0, before=seen.update)
+    assert seen == {"A": 12, "B": 12}
+
+
+def test_resting_trainers_share_the_loss_scale_and_leave_the_weights_as_they_were():
+    build, task, config = assemble.script_of(
+        Path("configs/lenet5_digits.yaml"), ["scaler.init_scale=1.6e38"], smoke=True
+    )
+    device = torch.device("cpu")
+    train, _ = task.load(config, 0, device, True)
+    model, precision = assemble.build_model(build, config, 0, device), assemble.build_precision("fp16", config, device)
+    before, batch = assemble.digest_of(model), next(train.epoch(0))
+    scales = []
+    for _ in range(2):
+        step = resting(model, task, config, train, precision, batch)()
+        step()
+        scales.append(precision.scale())
+    trainer = inspect.getclosurevars(step).nonlocals["trainer"]
+    assert trainer.model is not model
+    assert (trainer.step_count, trainer.applied_step) == (1, 0)
+    assert assemble.digest_of(trainer.model) == assemble.digest_of(model) == before
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert scales == [
+        pytest.approx(0.8e38),
+        pytest.approx(0.4e38),
+    ]  # the second goes on from the scale at which the first one left it
 
 
 def test_the_operators_of_a_step_are_timed_without_a_word(capfd):

@@ -5,8 +5,15 @@
 On a shared machine two runs made at different times differ by more than most speed-ups. Here every block
 in one precision has a neighbour in each other one, so their ratio is that of the precisions. Steps are
 whole ones (forward, backward, unscale, clip, step) on one batch that is on the device already.
+
+Each round builds its trainers anew, in turning order. Two equal trainers that are built once differ by up to 2% in
+speed, by where their memory happens to lie, and however often they are timed the interval closes on that
+difference (Mytkowicz et al. 2009, "Producing Wrong Data Without Doing Anything Obviously Wrong!",
+https://doi.org/10.1145/1508244.1508275). Built anew they differ by it in each round another way, which the interval
+then covers; `scripts.run_calibration` counts how often it does.
 """
 
+import copy
 import os
 import sys
 import time
@@ -15,49 +22,61 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from reports.records import write_json
 from train.engine.meter import synchronize
-from train.engine.precision import require_available
-from train.engine.step import Batch, Trainer
+from train.engine.precision import Precision, require_available
+from train.engine.step import Batch
 from train.experiment import assemble, command, environment
 from train.experiment.assemble import Build
 from train.experiment.config import Experiment
 from train.experiment.tasks import Task
 
-ROUNDS = 21
+Step = Callable[[], object]
+
+ROUNDS = 24  # even, so that each order comes equally often
 BLOCK_SECONDS = 0.4
-WARMUP_STEPS = 3
+WARMUP_STEPS = 2
 PROFILED_STEPS = 3
 MOST_OPERATORS = 25
 
 
 def interleave(
-    steps: Mapping[str, Callable[[], object]],
+    builds: Mapping[str, Callable[[], Step]],
     wait: Callable[[], None],
     rounds: int = ROUNDS,
     block_seconds: float = BLOCK_SECONDS,
     before: Callable[[str], object] = lambda name: None,
 ) -> dict[str, Any]:
-    """Seconds of equal blocks of each of `steps`, A B C A B C ..., as {"block_steps", "seconds": {name: [rounds]}}.
+    """Seconds of equal blocks of what each of `builds` builds, as {"block_steps", "seconds": {name: [rounds]}}.
 
+    A round builds all of them, warms them up and times one block of each, A B C and in the next round C B A.
     A block has as many steps as fit `block_seconds` for the fastest of them, and at least two. `before(name)`
-    runs ahead of each block, outside the clock.
+    runs ahead of the steps of each, outside the clock.
     """
-    fastest = float("inf")
-    for name, step in steps.items():
-        before(name)
-        for _ in range(WARMUP_STEPS):
-            step()
-        fastest = min(fastest, _timed(step, 2, wait) / 2)
-    block = max(2, round(block_seconds / fastest))
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
+    names = list(builds)
+
+    def one_round(order: Sequence[str], count: int) -> dict[str, float]:
+        steps = {name: builds[name]() for name in order}
         for name, step in steps.items():
             before(name)
-            seconds[name].append(_timed(step, block, wait))
-    return {"block_steps": block, "seconds": seconds}
+            _repeat(step, WARMUP_STEPS)
+        found = {}
+        for name, step in steps.items():
+            before(name)
+            wait()
+            started = time.perf_counter()
+            _repeat(step, count)
+            wait()
+            found[name] = time.perf_counter() - started
+        return found
+
+    fastest = min(one_round(names, 2).values()) / 2
+    block = max(2, round(block_seconds / fastest))
+    measured = [one_round(names if number % 2 == 0 else names[::-1], block) for number in range(rounds)]
+    return {"block_steps": block, "seconds": {name: [found[name] for found in measured] for name in names}}
 
 
 def benchmark(
@@ -72,38 +91,56 @@ def benchmark(
     assemble.set_up_process(config, device)
     train, _ = task.load(config, 0, device, smoke)
     batch: Batch = next(train.epoch(0))
-    trainers = {name: trainer_at_rest(build, task, config, train, name, device) for name in precisions}
-    steps = {name: _step(trainer, [batch] * config.accumulate) for name, trainer in trainers.items()}
+    model = assemble.build_model(build, config, 0, device)
+    engines = {name: assemble.build_precision(name, config, device) for name in precisions}
+    builds = {name: resting(model, task, config, train, engine, batch) for name, engine in engines.items()}
     measured = interleave(
-        steps,
+        builds,
         lambda: synchronize(device),
-        rounds=3 if smoke else ROUNDS,
+        rounds=2 if smoke else ROUNDS,
         block_seconds=0.05 if smoke else BLOCK_SECONDS,
-        before=lambda name: trainers[name].precision.activate(),
+        before=lambda name: engines[name].activate(),
     )
     operators = {}
-    for name, step in steps.items():
-        trainers[name].precision.activate()
-        operators[name] = operator_times(step, device)
+    for name, build_step in builds.items():
+        engines[name].activate()
+        operators[name] = operator_times(build_step(), device)
     return {
         "config_sha256": config.digest(),
         "precisions": list(precisions),
         "device": environment.device_name(device),
         "torch": torch.__version__,
         "samples_per_step": len(batch["labels"]) * config.accumulate,
-        "skipped_steps": {name: trainer.step_count - trainer.applied_step for name, trainer in trainers.items()},
         "operators_ms": operators,
         **measured,
     }
 
 
-def operator_times(step: Callable[[], object], device: torch.device) -> dict[str, float]:
+def resting(
+    model: nn.Module, task: Task, config: Experiment, train: Any, precision: Precision, batch: Batch
+) -> Callable[[], Step]:
+    """Builds trainers on copies of `model`, whose steps on `batch` are whole but change no weight.
+
+    They share `precision`, so that a loss scale settles once and not in each of them.
+    """
+
+    def build() -> Step:
+        trainer = assemble.build_trainer(copy.deepcopy(model), task, config, train, precision)
+        # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
+        trainer.schedule = lambda step: 0.0
+        trainer.model.train()
+        return lambda: trainer.step([batch] * config.accumulate)
+
+    return build
+
+
+def operator_times(step: Step, device: torch.device) -> dict[str, float]:
     """Milliseconds of a step that each of its `MOST_OPERATORS` longest operators takes by itself, from the profiler."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    _repeat(step, WARMUP_STEPS)
     with profile(activities=activities) as recorded:
-        for _ in range(PROFILED_STEPS):
-            step()
+        _repeat(step, PROFILED_STEPS)
         synchronize(device)
     field = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
     times = {event.key: getattr(event, field) / 1000 / PROFILED_STEPS for event in recorded.key_averages()}
@@ -130,29 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.finish(measure)
 
 
-def trainer_at_rest(
-    build: Build, task: Task, config: Experiment, train: Any, name: str, device: torch.device, seed: int = 0
-) -> Trainer:
-    """A trainer in the precision `name` whose steps are whole but change no weight."""
-    model = assemble.build_model(build, config, seed, device)
-    trainer = assemble.build_trainer(model, task, config, train, assemble.build_precision(name, config, device))
-    # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
-    trainer.schedule = lambda step: 0.0
-    model.train()
-    return trainer
-
-
-def _step(trainer: Trainer, window: list[Batch]) -> Callable[[], None]:
-    return lambda: trainer.step(window)
-
-
-def _timed(step: Callable[[], object], count: int, wait: Callable[[], None]) -> float:
-    wait()
-    started = time.perf_counter()
+def _repeat(step: Step, count: int) -> None:
     for _ in range(count):
         step()
-    wait()
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":
