@@ -10,7 +10,7 @@ from reports.records import read_json
 @pytest.mark.parametrize("noise", calibrate.NOISE)
 def test_simulated_false_alarms_are_rare(noise: float) -> None:
     found = calibrate.simulated(np.random.default_rng(1), noise)
-    assert (found["WORSE"] + found["BETTER"]) / found.total() <= 0.055  # 0.05 and the error of 2,000 draws
+    assert (found["WORSE"] + found["BETTER"]) / found.total() <= 0.055  # 0.05 and more than the error of 10,000 draws
 
 
 @pytest.mark.parametrize("noise", calibrate.NOISE)
@@ -54,8 +54,10 @@ def test_the_committed_record_keeps_the_promised_rates() -> None:
     record = read_json(calibrate.RECORD)
     if record is None:
         pytest.skip("no committed calibration record")
-    found, injected = calibrate.real(record), calibrate.real(record, -calibrate.INJECTED)
-    assert found.total() >= 12
+    same, worse = calibrate.real(record), calibrate.real(record, -calibrate.INJECTED)
+    assert same.total() == worse.total() >= 12
+    assert (same["WORSE"] + same["BETTER"]) / same.total() <= 0.05
+    assert worse["WORSE"] / worse.total() >= 0.9
     held, count = calibrate.intervals_holding_one(record)
+    assert count >= 12
     assert held / count >= 0.9
-    assert injected.total() == found.total()
