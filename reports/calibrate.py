@@ -68,8 +68,9 @@ def rates(record: Mapping[str, Any] | None) -> tuple[list[list[str]], str]:
     held, count = intervals_holding_one(record)
     deviation = float(np.std(record["accuracies"], ddof=1))
     return rows, (
-        f"Pairs a comparison: {SEEDS} simulated, {record['pairs']} real. Real runs: {record['experiment']}, standard "
-        f"deviation over seeds {100 * deviation:.2f} points, which makes that of a pair's difference "
+        f"Pairs a comparison: {SEEDS} simulated, {record['pairs']} real. Real runs: "
+        f"{' '.join([record['experiment'], *record['overrides']])}; standard deviation over seeds "
+        f"{100 * deviation:.2f} points, which makes that of a pair's difference "
         f"{deviation * math.sqrt(2) / record['margin']:.2f} margins of {100 * record['margin']:g} points.\n"
         f"Speed of FP32 over itself: {held} of {count} intervals hold 1."
     )

@@ -44,8 +44,15 @@ def test_the_table_is_the_same_every_time_and_says_what_is_missing() -> None:
 )
 def test_a_record_that_must_not_be_published_is_left_out(changes: dict[str, object], reason: str) -> None:
     runs = {"accuracies": [0.9, 0.91, 0.9, 0.91], "pairs": 2, "margin": 0.005, "eval_samples": 1000, "speed": []}
-    record = {"experiment": "tiny", "smoke": False, "environment": {"git": {"dirty": False}}, **runs}
+    record = {
+        "experiment": "tiny",
+        "overrides": ["epochs=3"],
+        "smoke": False,
+        "environment": {"git": {"dirty": False}},
+        **runs,
+    }
     assert "real FP32 runs against others" in calibrate.table(record)
+    assert "tiny epochs=3" in calibrate.table(record)
     assert "real FP32 runs against others" not in calibrate.table({**record, **changes})
     assert reason in calibrate.table({**record, **changes})
 
