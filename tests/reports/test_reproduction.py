@@ -52,6 +52,11 @@ def test_one_run_says_that_its_noise_is_not_known() -> None:
     assert judge_reproduction([91.0, 91.01], ACCURACY)[1].endswith("beyond 0.5; beyond the noise of 2 runs")
 
 
+def test_a_figure_picked_from_several_runs_is_said_to_be_one() -> None:
+    reason = judge_reproduction([91.0, 91.01], {**ACCURACY, "selection": "best of 30 runs"})[1]
+    assert reason.endswith("beyond the noise of 2 runs; the source's figure is the best of 30 runs, ours a mean")
+
+
 def test_nothing_measured_is_no_verdict() -> None:
     with pytest.raises(ValueError, match="nothing was measured"):
         judge_reproduction([], ACCURACY)
