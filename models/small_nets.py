@@ -80,6 +80,15 @@ def mlp_256_128_100(classes: int, channels: int, size: int) -> nn.Module:
     return _initialised(nn.Sequential(*layers, nn.Linear(widths[-1], classes), LogSigmoid()), nn.init.kaiming_normal_)
 
 
+def softmax_regression(classes: int, channels: int, size: int) -> nn.Module:
+    """Multinomial logistic regression on the pixels, PyTorch's initialisation.
+
+    With weight decay 1 / N over all N samples its one optimum is that of scikit-learn's `LogisticRegression` at C=1
+    (https://scikit-learn.org/stable/modules/linear_model.html, "Multinomial Case").
+    """
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, classes))
+
+
 def _initialised(net: nn.Module, weights: Callable[[Tensor], object]) -> nn.Module:
     for module in net.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
@@ -90,5 +99,13 @@ def _initialised(net: nn.Module, weights: Callable[[Tensor], object]) -> nn.Modu
 
 
 SMALL_NETS = {
-    net.__name__: net for net in (lenet5, fashion_simple_net, two_convolutions, two_convolutions_83k, mlp_256_128_100)
+    net.__name__: net
+    for net in (
+        lenet5,
+        fashion_simple_net,
+        two_convolutions,
+        two_convolutions_83k,
+        mlp_256_128_100,
+        softmax_regression,
+    )
 }

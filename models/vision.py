@@ -40,7 +40,7 @@ FAMILIES = {
     "vit": ("vit_small_image", "vit_s_16", "vit_b_16", "vit_b_32", "vit_l_16", "deit_tiny", "deit_small", "deit_base"),
     "swin": ("swin_small_image", "swin_t", "swin_s", "swin_b"),
     "lenet": ("lenet5",),
-    "mlp": ("mlp_256_128_100",),
+    "mlp": ("mlp_256_128_100", "softmax_regression"),
     "fashion_simple_net": ("fashion_simple_net",),
     "two_convolutions": ("two_convolutions", "two_convolutions_83k"),
 }

@@ -22,8 +22,13 @@ from train.experiment.config import Experiment
 ROOT = Path(__file__).resolve().parent.parent
 # Training samples: those of the Hub's data set cards; of language models the blocks of a step are counted instead.
 SAMPLES = {
-    "digits": 1437, "fashion_mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167, "sst2": 67_349,
-}  # fmt: skip
+    "digits": 1437,
+    "digits_8x8": 1617,
+    "fashion_mnist": 60_000,
+    "cifar10": 50_000,
+    "imagenet": 1_281_167,
+    "sst2": 67_349,
+}
 
 
 def main() -> int:

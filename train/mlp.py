@@ -1,4 +1,4 @@
-"""A multilayer perceptron of 256, 128 and 100 units.
+"""A multilayer perceptron of 256, 128 and 100 units, and softmax regression, which has no hidden one.
 
     python -m train.mlp configs/mlp_256_128_100_digits.yaml --precision bf16 --seed 0
 
