@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.comparison import BASELINE
+from reports.run_record import BASELINE
 from reports.svg import MARKERS, PRECISIONS, Chart, chart, colour_of, count_of, figure_of
 
 

@@ -8,22 +8,15 @@ nothing; a test runs it and compares.
 
 import argparse
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from reports import index, page, published_table, table
-from reports.comparison import recorded
+from reports.comparison import comparisons_in
 from reports.overview import FORMATS, overview
 from reports.records import read_json, write_json
 from reports.reproduction import QUICK, RESULTS, ROOT, reproductions
-
-
-def comparison_of(folder: Path) -> dict[str, Any]:
-    """`reports.comparison.recorded`, of a folder that must have one."""
-    comparison = recorded(folder)
-    if comparison is None:
-        raise SystemExit(f"error: {folder / 'comparison.json'} is missing or not readable")
-    return comparison
 
 
 def engine_table(record: dict[str, Any]) -> str:
@@ -49,39 +42,60 @@ def between_markers(text: str, name: str, content: str) -> str:
     return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
-def build(out: Path) -> None:
-    """Write README.md, reports/index.html, reports/README.md and reports/results/ under `out`, from the records."""
+def build(out: Path) -> dict[str, str]:
+    """Write README.md, reports/index.html, reports/README.md and reports/results/ under `out`, from the records.
+
+    Returns, by name, why experiments were left out. Raises ValueError naming what is wrong in published.csv or in a
+    configuration; nothing is written then.
+    """
     results = out / "reports" / "results"
     if results != RESULTS:
-        shutil.copytree(RESULTS, results, dirs_exist_ok=True)
+        shutil.rmtree(results, ignore_errors=True)  # of experiments that are no more
+        shutil.copytree(RESULTS, results)
+    comparisons, left_out = comparisons_in(results)
+    found = reproductions(results)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    comparisons = {path.parent: comparison_of(path.parent) for path in sorted(results.glob("*/comparison.json"))}
+    quick = comparisons.get(results / QUICK)
+    quick_table = table.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}."
+    benchmark = read_json(results / "engine_benchmark.json")
+    engine = engine_table(benchmark) if benchmark else "No record: engine_benchmark.json is missing or not readable."
+    for name, content in {
+        "results": quick_table,
+        "engine": engine,
+        "published": published_table.summary(found),
+    }.items():
+        readme = between_markers(readme, name, content)
     for folder, comparison in comparisons.items():
         write_json(folder / "comparison.json", comparison)
         page.write(folder, comparison)
-        if folder.name == QUICK:
-            readme = between_markers(readme, "results", table.markdown(comparison))
-    benchmark = read_json(results / "engine_benchmark.json")
-    if benchmark is not None:
-        readme = between_markers(readme, "engine", engine_table(benchmark))
-    found = reproductions(results)
-    readme = between_markers(readme, "published", published_table.summary(found))
     (out / "README.md").write_text(readme, encoding="utf-8")
-    index.write(out / "reports", comparisons, found, read_json(results / "calibration.json"))
+    index.write(out / "reports", comparisons, left_out, found, read_json(results / "calibration.json"))
+    return left_out
 
 
-def main() -> None:
-    """The command."""
+def main() -> int:
+    """The command; returns its exit status."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--out", type=Path, default=ROOT, metavar="DIR", help="where to write (the repository)")
+    options.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
     options.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
     given = options.parse_args()
-    if given.format is None:
-        build(given.out.resolve())
-        return
-    folders = [path.parent for path in sorted(RESULTS.glob("*/comparison.json"))]
-    print(overview([(folder.name, comparison_of(folder)) for folder in folders], given.format))
+    if given.format and given.out:
+        options.error("--format prints and writes nothing: it takes no --out")
+    if given.out and given.out.exists() and not given.out.is_dir():
+        options.error(f"--out: {given.out} is not a folder")
+    try:
+        if given.format:
+            comparisons, left_out = comparisons_in(RESULTS)
+            print(overview([(folder.name, found) for folder, found in comparisons.items()], given.format))
+        else:
+            left_out = build((given.out or ROOT).resolve())
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}", file=sys.stderr)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from reports.comparison import BASELINE
+from reports.run_record import BASELINE
 from reports.svg import MARKERS, PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of
 
 Row = Mapping[str, Any]

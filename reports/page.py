@@ -8,9 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import charts, reproduction, table
-from reports.comparison import BASELINE
 from reports.published_table import RULE, published_cells
 from reports.records import read_config, read_environment, read_lines
+from reports.run_record import BASELINE
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -19,7 +19,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-RUN_FILES = ("metrics.jsonl", "summary.json", "config.yaml")
+RUN_FILES = ("metrics.jsonl", "summary.json", "config.yaml", "environment.json", "evaluation.json")
 FILES = ("results.md", "results.csv", "comparison.json", "benchmark.json")
 
 
@@ -89,8 +89,10 @@ def _speed(row: Mapping[str, Any]) -> str:
 def _quality(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, seeds: int) -> str:
     name = row["metric"].removeprefix("eval/")
     other = _value(baseline["mean"], row["metric"]) if baseline and baseline["seeds"] else "a missing FP32"
-    over = "in a single run each" if seeds == 1 else f"over {row['seeds']} seed{'s' if row['seeds'] > 1 else ''}"
-    if row["seeds"] < seeds:
+    paired_all = not (baseline and baseline["seeds"]) or row["pairs"] == row["seeds"]
+    count, noun = (row["seeds"], "seed") if paired_all else (row["pairs"], "pair")
+    over = "in a single run each" if seeds == 1 else f"over {count} {noun}{'' if count == 1 else 's'}"
+    if count < seeds:
         over += f" of {seeds}"
     # Over pairs alone, so with runs missing it is not the difference of the two means.
     paired = "" if baseline and row["seeds"] == baseline["seeds"] else "paired "

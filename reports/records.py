@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 # What readers of environment.json rely on, in the form of an example: an object, a list of one kind, or a text. Any
 # part may be absent or null, because records of other versions lack some.
 ENVIRONMENT: dict[str, Any] = {
     "run_id": "",
-    "attempts": [{"changed": {}}],
+    "attempts": [{"changed": {}, "git": {}}],
     "versions": {},
     "device": {"type": "", "name": ""},
     "cpu": {"instruction_sets": [""]},
@@ -81,6 +82,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return revive(value) if isinstance(value, dict) else None
+
+
+def explain(error: ValidationError) -> str:
+    """The first fault that a model found in a record, in words."""
+    fault = error.errors()[0]
+    where = ".".join(map(str, fault["loc"]))
+    given = "" if isinstance(fault["input"], dict | list) else f", not {str(fault['input'])[:40]!r}"
+    return f"{where}: {fault['msg'][0].lower()}{fault['msg'][1:]}{given}".removeprefix(": ")
 
 
 def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:

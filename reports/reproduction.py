@@ -26,8 +26,10 @@ from typing import Any
 import yaml
 from scipy import stats
 
-from reports.comparison import BASELINE, recorded, samples_per_second
+from reports.comparison import comparisons_in
 from reports.records import read_config, read_json, read_lines
+from reports.run_record import BASELINE
+from reports.speed import read_benchmark
 from reports.statistics import mean, standard_deviation
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,10 +112,10 @@ def reproductions(results: Path = RESULTS) -> list[Reproduction]:
     """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv."""
     found: list[Reproduction] = []
     aims = experiments()
-    comparisons = {name: recorded(results / name) for name in aims}
+    comparisons = {folder.name: comparison for folder, comparison in comparisons_in(results)[0].items()}
     for identity, row in published_rows().items():
         for name in [name for name, config in aims.items() if identity in config["published"]]:
-            found += _of_experiment(row, name, aims[name], results / name, comparisons[name])
+            found += _of_experiment(row, name, aims[name], results / name, comparisons.get(name))
     return found
 
 
@@ -268,10 +270,13 @@ def hours(results: Path = RESULTS) -> dict[str, float]:
     Operations of its training (`scripts.estimate`) over those a second that the quick start was measured at: an
     estimate within a factor of a few, since operations of other shapes run at other speeds.
     """
-    counts, speed = read_json(ROOT / "reports" / "estimates.json"), read_json(results / QUICK / "benchmark.json")
+    counts, (speed, _) = (
+        read_json(ROOT / "reports" / "estimates.json"),
+        read_benchmark(results / QUICK / "benchmark.json"),
+    )
     if counts is None or speed is None or QUICK not in counts:
         return {}
-    rate = counts[QUICK]["forward_flops"] * samples_per_second(BASELINE, speed)
+    rate = counts[QUICK]["forward_flops"] * speed.samples_per_second(BASELINE)
     return {name: count["forward_flops"] * count["samples"] / rate / 3600 for name, count in counts.items()}
 
 

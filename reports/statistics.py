@@ -103,6 +103,8 @@ def seeds_to_decide(difference: float, deviation: float, margin: float, looks: i
     (Phillips 1990, https://doi.org/10.1007/BF01063556). None where `MOST_SEEDS` would not do.
     """
     significance = SIGNIFICANCE / looks
+    if margin <= 0 or deviation <= 0:
+        return None
 
     def decides(count: int) -> bool:
         return _power(count, difference, deviation, margin, significance) >= POWER

@@ -5,7 +5,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.comparison import BASELINE, COLUMNS
+from reports.comparison import COLUMNS
+from reports.run_record import BASELINE
 
 MISSING = "n/a"
 
@@ -116,12 +117,15 @@ def difference(row: Mapping[str, Any]) -> str:
         return _signed(row["difference"], percent)
     scale, form = (100, ".2f") if percent else (1, ".4f")
     interval = f"[{scale * row['difference_low']:{form}}, {scale * row['difference_high']:{form}}]"
-    return f"{_signed(row['difference'], percent)} {interval}"
+    pairs = f" (n={row['pairs']})" if row["pairs"] != row["seeds"] else ""
+    return f"{_signed(row['difference'], percent)} {interval}{pairs}"
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """The verdict; of one seed that it was a single run."""
-    return row["verdict"] or ("single run" if row["seeds"] else MISSING)
+    """The verdict; without one whether that is for having one run, or one pair or none."""
+    if row["verdict"] or not row["seeds"]:
+        return row["verdict"] or MISSING
+    return "single run" if row["seeds"] == 1 else "single pair" if row["pairs"] else "no pair"
 
 
 def more_seeds(row: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reports import build
+from reports.comparison import comparisons_in
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,10 +42,10 @@ def test_committed_tables_and_pages_are_what_the_records_give(tmp_path):
 
 
 def test_committed_records_are_of_clean_trees_and_full_runs():
-    folders = [path.parent for path in build.RESULTS.glob("*/comparison.json")]
-    assert folders
-    for folder in folders:
-        comparison = build.comparison_of(folder)
+    comparisons, left_out = comparisons_in(build.RESULTS)
+    assert comparisons
+    assert left_out == {}
+    for folder, comparison in comparisons.items():
         assert not comparison["smoke"]
         for run in comparison["runs"]:
             environment = build.read_json(folder / run["run"] / "environment.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.records import write_json
+from reports.records import to_line, write_json
 from train import compare
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "resnet20_digits.yaml"
@@ -24,12 +24,15 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Accuracy], list[tuple[
             if (precision, seed) not in runs:
                 runs.append((precision, seed))
             summary = {
-                "experiment": self.config.name, "status": "finished", "metric": "eval/accuracy",
+                "experiment": self.config.name, "status": "finished", "metric": "eval/accuracy", "seed": seed,
+                "precision": {"requested": precision, "effective": {"name": precision}},
                 "higher_is_better": True, "eval_samples": 10_000, "config_sha256": "c",
                 "final": {"eval/accuracy": accuracy(precision, seed), "memory/saved_for_backward_mib": 1.0},
                 "initial_weights_sha256": str(seed), "data_order_sha256": str(seed), "skipped_steps": 0,
             }  # fmt: skip
-            write_json(self.folder / f"{precision}-s{seed}" / "summary.json", summary)
+            folder = self.folder / f"{precision}-s{seed}"
+            write_json(folder / "summary.json", summary)
+            (folder / "metrics.jsonl").write_text(to_line({"train/step": 1, **summary["final"]}))
             return 0
 
         def benchmark(self: compare.Comparison) -> None:

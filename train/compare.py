@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from reports import page, table
-from reports.comparison import BASELINE, compare, succeeded
+from reports.comparison import compare, succeeded
 from reports.records import read_json, write_json
+from reports.run_record import BASELINE
 from reports.statistics import INCONCLUSIVE, VERDICTS
 from train.engine.errors import Interrupted, Refused
 from train.engine.precision import require_available

@@ -51,6 +51,7 @@ def write_run(
         "higher_is_better": True,
         "final": figures | (final or {}),
         "best": {"eval/accuracy": accuracy},
+        "steps": {"planned": len(losses), "attempted": len(losses), "applied": len(losses)},
         "skipped_steps": 1 if precision == "fp16" else 0,
         "nonfinite_loss_steps": 0,
         "initial_weights_sha256": f"{seed:064x}",
@@ -58,7 +59,7 @@ def write_run(
     }
     write_json(path / "summary.json", facts | summary)
     write_json(path / "environment.json", _environment(effective, seed) | (environment or {}))
-    (path / "metrics.jsonl").write_text("".join(map(to_line, _lines(precision, losses, accuracy))))
+    (path / "metrics.jsonl").write_text("".join(map(to_line, _lines(precision, losses, figures | (final or {})))))
     config = {"model": "tinynet", "arch": "tinynet5", "data": {"name": "dots"}, "epochs": 2, "batch_size": 8}
     config["optimizer"] = {"name": "sgd", "lr": 0.1}
     (path / "config.yaml").write_text(yaml.safe_dump(config))
@@ -67,7 +68,8 @@ def write_run(
 
 def write_benchmark(folder: Path, **seconds: list[float]) -> None:
     """benchmark.json with blocks of 10 steps of 8 samples."""
-    write_json(folder / "benchmark.json", {"samples_per_step": 8, "block_steps": 10, "seconds": seconds})
+    facts = {"samples_per_step": 8, "block_steps": 10, "git": {"commit": "0123456789abcdef", "dirty": False}}
+    write_json(folder / "benchmark.json", {**facts, "seconds": seconds})
 
 
 def write_three(folder: Path, seeds: int = 3, smoke: bool = False) -> None:
@@ -100,12 +102,13 @@ def _environment(effective: dict[str, Any], seed: int) -> dict[str, Any]:
     }
 
 
-def _lines(precision: str, losses: tuple[float, ...], accuracy: float | None) -> list[dict[str, Any]]:
+def _lines(precision: str, losses: tuple[float, ...], figures: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for step, loss in enumerate(losses, 1):
         scale = {"amp/scale": 32768.0, "amp/skipped_steps": 1} if precision == "fp16" else {}
         found.append({"train/step": step, "train/loss": loss, **scale})
+    accuracy, loss = figures["eval/accuracy"], figures.get("eval/loss", 0.5)
     if accuracy is not None:
         found += [{"train/step": len(losses) // 2, "eval/loss": 1.0, "eval/accuracy": accuracy / 2}]
-        found += [{"train/step": len(losses), "eval/loss": 0.5, "eval/accuracy": accuracy}]
-    return found
+        found += [{"train/step": len(losses), "eval/loss": loss, "eval/accuracy": accuracy}]
+    return sorted(found, key=lambda line: line["train/step"])

@@ -9,8 +9,8 @@ from made_runs import compared, rows_of, write_benchmark, write_run, write_three
 from scipy import stats
 
 from reports import table
-from reports.comparison import COLUMNS, compare, succeeded
-from reports.records import read_lines
+from reports.comparison import COLUMNS, compare, comparisons_in, succeeded
+from reports.records import read_json, read_lines, write_json
 from reports.statistics import mean, speedup, standard_deviation
 
 
@@ -217,10 +217,141 @@ def test_a_run_with_torn_lines_is_left_out(tmp_path):
     assert (row["seeds"], row["reason"]) == (2, "seed 1: its metrics.jsonl has torn lines: 1")
 
 
-def test_a_torn_summary_is_a_missing_run(tmp_path):
+SUMMARY = {
+    '{"status": "finis': "its summary.json is not readable as JSON: ",
+    "[1]": "its summary.json is not one of a run: input should be a valid dictionary",
+}
+
+
+@pytest.mark.parametrize("text", SUMMARY)
+def test_a_torn_summary_is_no_missing_run(tmp_path, text):
     write_three(tmp_path)
-    (tmp_path / "bf16-s0" / "summary.json").write_text('{"status": "finis')
-    assert rows_of(compared(tmp_path))["bf16"]["status"] == "missing"
+    (tmp_path / "bf16-s0" / "summary.json").write_text(text)
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert (row["status"], row["seeds"]) == ("failed", 2)
+    assert SUMMARY[text] in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"final": None}, "final: input should be a valid dictionary, not 'None'"),
+        ({"final": {"eval/accuracy": "0.99"}}, "its eval/accuracy is 0.99"),
+        ({"final": {"eval/accuracy": 99.4}}, "its eval/accuracy is 99.4, not from 0 to 1"),
+        ({"final": {"eval/accuracy": 0.915, "eval/loss": [1]}}, "final.eval/loss"),
+        ({"skipped_steps": "2"}, "skipped_steps: input should be a valid integer, not '2'"),
+        ({"higher_is_better": None}, "whether a higher eval/accuracy is better is not in its record"),
+        ({"seed": 0}, "its record is of precision bf16 (effective bf16) and seed 0"),
+        (
+            {"precision": {"requested": "bf16", "effective": {"name": "fp32"}}},
+            "its record is of precision bf16 (effective fp32) and seed 1",
+        ),
+        ({"steps": {"attempted": 8}}, "its metrics.jsonl ends at step 4 of 8"),
+        ({"status": "running"}, "its status is 'running'"),
+    ],
+)
+def test_a_summary_that_is_not_that_of_its_run_is_named_and_not_averaged(tmp_path, changes, reason):
+    write_three(tmp_path)
+    file = write_run(tmp_path, "bf16", 1, 0.915) / "summary.json"
+    write_json(file, read_json(file) | changes)
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row["seeds"] == 2
+    assert row["status"] != "finished"
+    assert reason in row["reason"]
+    assert row["mean"] == pytest.approx((0.905 + 0.91) / 2)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda text: "", "its metrics.jsonl is missing or empty"),
+        (lambda text: text + text, "its metrics.jsonl goes back to an earlier step"),
+        (lambda text: text.replace("2.0", "null"), "line 1 of its metrics.jsonl has no figure in train/loss"),
+        (
+            lambda text: "".join(text.splitlines(True)[:-1]),
+            "its last eval/accuracy is 0.915 in summary.json and 0.4575",
+        ),
+        (lambda text: "".join(text.splitlines(True)[:3]), "its metrics.jsonl ends at step 2 of 4"),
+    ],
+)
+def test_a_history_that_does_not_end_in_the_summary_is_named_and_not_averaged(tmp_path, edit, reason):
+    write_three(tmp_path)
+    file = write_run(tmp_path, "bf16", 1, 0.915, losses=(2.0, 1.1, 0.6, 0.2)) / "metrics.jsonl"
+    file.write_text(edit(file.read_text()))
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row["seeds"] == 2
+    assert reason in row["reason"]
+
+
+def test_a_source_that_had_changes_in_an_earlier_attempt_is_not_published(tmp_path):
+    write_three(tmp_path)
+    changed, clean = {"commit": "a", "dirty": True}, {"commit": "a", "dirty": False}
+    for seed, first in ((0, changed), (1, clean)):
+        attempts = [{"started": "a", "git": first, "changed": {}}, {"started": "b", "git": clean, "changed": {}}]
+        write_run(tmp_path, "bf16", seed, environment={"attempts": attempts})
+    row = rows_of(compare(tmp_path, ["fp32", "bf16"], range(3), "command", 0.005, publish=True))["bf16"]
+    assert (row["seeds"], row["pairs"]) == (2, 2)
+    assert row["reason"].startswith("seed 0: its source had changes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"config_sha256": "another"}, "config_sha256 of benchmark.json is not that of the runs"),
+        ({"device": "another"}, "device of benchmark.json is not that of the runs"),
+        ({"seconds": None}, "seconds: input should be a valid dictionary, not 'None'"),
+        ({"seconds": {"fp32": [1.0, 1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
+        ({"seconds": {"fp32": [1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
+        ({"seconds": {"fp32": [1.0, 0.0], "bf16": [1.0, 1.0]}}, "input should be greater than 0, not '0.0'"),
+        ({"seconds": {"fp32": [1.0, math.nan], "bf16": [1.0, 1.0]}}, "input should be a finite number, not 'nan'"),
+        ({"smoke": True}, "benchmark.json is of a smoke run"),
+        ({"git": {"commit": "a", "dirty": True}}, "the source of benchmark.json had changes"),
+    ],
+)
+def test_a_benchmark_that_is_not_of_these_runs_is_named_and_no_speed(tmp_path, changes, reason):
+    write_three(tmp_path)
+    for precision in ("fp32", "bf16"):
+        write_run(tmp_path, precision, 0, device="Some CPU")
+    file = tmp_path / "benchmark.json"
+    write_json(file, read_json(file) | changes)
+    row = rows_of(compare(tmp_path, ["fp32", "bf16"], [0], "command", 0.005, publish=True))["bf16"]
+    assert (row["samples_per_sec"], row["speedup"], row["status"]) == (None, None, "failed")
+    assert reason in row["reason"]
+    assert row["seeds"] == 1
+
+
+def test_pairs_are_counted_apart_from_runs(tmp_path):
+    write_three(tmp_path)
+    write_run(tmp_path, "fp32", 1, 0.1, status="failed", reason="the reason")
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert (row["seeds"], row["pairs"]) == (3, 2)
+    assert table.difference(row).endswith("] (n=2)")
+    assert table.verdict({**row, "verdict": None, "pairs": 1}) == "single pair"
+    assert table.verdict({**row, "verdict": None, "pairs": 0}) == "no pair"
+
+
+def test_losses_of_zero_have_a_margin_of_zero_and_no_number_of_seeds(tmp_path):
+    for seed in range(3):
+        for precision in ("fp32", "bf16"):
+            final = {"eval/loss": 0.0}
+            write_run(tmp_path, precision, seed, metric="eval/loss", final=final, higher_is_better=False)
+    row = rows_of(compared(tmp_path, "fp32,bf16"))["bf16"]
+    assert (row["verdict"], row["seeds_needed"]) == ("INCONCLUSIVE", None)
+
+
+def test_what_comparisons_there_are_and_why_others_are_left_out(tmp_path):
+    write_three(tmp_path / "good")
+    write_json(tmp_path / "good" / "comparison.json", compared(tmp_path / "good"))
+    contents = {"torn": "{", "other": '{"precisions": "fp32"}', "unended": None}
+    for name, text in contents.items():
+        (tmp_path / name).mkdir()
+        if text:
+            (tmp_path / name / "comparison.json").write_text(text)
+    found, left_out = comparisons_in(tmp_path)
+    assert list(found) == [tmp_path / "good"]
+    assert left_out["torn"].startswith("torn/comparison.json is not readable as JSON: ")
+    assert left_out["other"].startswith("other/comparison.json is not that of a comparison: precisions: input should")
+    assert left_out["unended"] == "no comparison.json: its comparison did not end"
 
 
 def test_torn_lines_are_left_out_and_counted(tmp_path):

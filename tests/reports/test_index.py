@@ -28,7 +28,8 @@ def written(tmp_path: Path) -> Path:
     write_run(tmp_path / "results" / "other", "bf16", 0, status="diverged", reason="step 3: non-finite & <gone>")
     folders = [tmp_path / "results" / name for name in ("other", "tiny")]
     comparisons = {folder: compared(folder, seeds=3 if folder.name == "tiny" else 1) for folder in folders}
-    index.write(tmp_path, comparisons, [MEASURED, Reproduction(ROW, "tiny", None, NOT_RUN, rule="no record")], None)
+    found = [MEASURED, Reproduction(ROW, "tiny", None, NOT_RUN, rule="no record")]
+    index.write(tmp_path, comparisons, {"gone": "no comparison.json & <more>"}, found, None)
     return tmp_path
 
 
@@ -58,8 +59,13 @@ def test_published_rows_stand_with_their_verdict_and_what_was_not_run_with_its_c
     assert "| NOT RUN | TinyNet, dots, test accuracy | https://example.org/a_b & c | no record: bash scripts/" in text
 
 
+def test_what_is_left_out_is_named_with_the_reason(written: Path) -> None:
+    assert "gone is left out: no comparison.json &amp; &lt;more&gt;" in (written / "index.html").read_text("utf-8")
+    assert "- gone is left out: no comparison.json & <more>" in (written / "README.md").read_text("utf-8")
+
+
 def test_no_experiment_is_said_to_be_none(tmp_path: Path) -> None:
-    index.write(tmp_path, {}, [], None)
+    index.write(tmp_path, {}, {}, [], None)
     assert "No experiment has a committed record yet" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from made_runs import COMMAND, EMULATED, compared, rows_of, write_benchmark, wri
 
 from reports import table
 from reports.comparison import COLUMNS
-from reports.records import read_json, write_json
+from reports.records import read_json, to_line, write_json
 
 
 def texts(comparison, precision):
@@ -146,7 +146,9 @@ def test_a_smoke_comparison_is_said_to_be_one(tmp_path):
 def test_another_metric_than_accuracy_is_a_plain_number(tmp_path):
     final = {"eval/perplexity": 12.5, "memory/saved_for_backward_mib": 40.0}
     for precision in ("fp32", "bf16"):
-        write_run(tmp_path, precision, metric="eval/perplexity", final=final)
+        folder = write_run(tmp_path, precision, metric="eval/perplexity", final=final)
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(to_line({"train/step": 4, "eval/perplexity": 12.5}))
     comparison = compared(tmp_path, "fp32,bf16", seeds=1)
     assert texts(comparison, "bf16")["perplexity"].startswith("12.5000 (single run)")
     assert texts(comparison, "bf16")["difference to FP32 [95%]"] == "+0.0000"

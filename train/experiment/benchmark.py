@@ -110,6 +110,8 @@ def benchmark(
         "precisions": list(precisions),
         "device": environment.device_name(device),
         "torch": torch.__version__,
+        "smoke": smoke,
+        "git": environment.git_state(),
         "samples_per_step": len(batch["labels"]) * config.accumulate,
         "operators_ms": operators,
         **measured,

@@ -38,7 +38,9 @@ class RunFolder:
 
     def begin(self, config: Experiment, environment: dict[str, Any], attempt: dict[str, Any]) -> None:
         """Write config.yaml and environment.json, before the first step, with one entry for each attempt."""
-        self.attempts.append({"started": datetime.now(UTC).isoformat(timespec="seconds"), **attempt})
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        # Of each attempt, because a source that had changes in one of them is not made clean by going on without.
+        self.attempts.append({"started": started, "git": environment.get("git"), **attempt})
         write_whole(self.path / "config.yaml", config.to_yaml())
         write_json(self.path / "environment.json", {"run_id": self.run_id, "attempts": self.attempts, **environment})
         # A longer run that is killed must not pass for the finished shorter one.
