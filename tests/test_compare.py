@@ -17,6 +17,7 @@ import pytest
 from reports.comparison import COLUMNS
 from train import compare
 from train.engine.errors import Interrupted
+from train.experiment import child
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "resnet20_digits.yaml"
@@ -122,7 +123,7 @@ def test_a_precision_in_which_the_model_is_refused_is_a_row_that_says_why(finish
     )
     real = subprocess.Popen
     monkeypatch.setattr(
-        compare.subprocess, "Popen", lambda _, **options: real([sys.executable, "-c", program], **options)
+        child.subprocess, "Popen", lambda _, **options: real([sys.executable, "-c", program], **options)
     )
     monkeypatch.setenv("WANDB_MODE", "disabled")
     arguments = [str(CONFIG), "--out", str(tmp_path), "--device", "cpu", "--seeds", "1", *SMALL]
@@ -214,27 +215,26 @@ def test_a_hangup_interrupts_a_comparison_as_sigterm_does(tmp_path):
 
 def test_a_killed_comparison_leaves_no_run_behind(tmp_path):
     process, folder = started(tmp_path, "max_steps=100000")
-    (child,) = psutil.Process(process.pid).children()
+    (orphan,) = psutil.Process(process.pid).children()
     try:
         process.kill()
         process.wait(timeout=60)
-        child.wait(timeout=30)  # raises when it goes on
+        orphan.wait(timeout=30)  # raises when it goes on
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
+            orphan.kill()
     assert status_of(folder) == "interrupted"
 
 
-def test_a_signal_while_a_run_is_being_started_stops_that_run(tmp_path, monkeypatch):
-    comparison = compare.Comparison(CONFIG, [], "fp32", "cpu", tmp_path, True)
-    start = subprocess.Popen
+def test_a_signal_while_a_run_is_being_started_stops_that_run(monkeypatch):
+    started, start = child.Child(), subprocess.Popen
 
     def interrupted(*arguments, **options):
         process = start(*arguments, **options)
-        comparison._forward(signal.SIGTERM, None)
+        started.stop(signal.SIGTERM, None)
         return process
 
-    monkeypatch.setattr(compare.subprocess, "Popen", interrupted)
+    monkeypatch.setattr(child.subprocess, "Popen", interrupted)
     with pytest.raises(Interrupted):
-        comparison._call(["timeit", "--number", "1", "--repeat", "1", "import time; time.sleep(20)"])
-    assert comparison.child.returncode == -signal.SIGTERM
+        started.call(["timeit", "--number", "1", "--repeat", "1", "import time; time.sleep(20)"])
+    assert started.process.returncode == -signal.SIGTERM

@@ -3,16 +3,10 @@
 python -m train.compare configs/resnet20_digits.yaml --precisions fp32,bf16,fp16 --seeds 3
 """
 
-import ctypes
-import os
 import shlex
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -22,15 +16,15 @@ from reports.comparison import compare, succeeded
 from reports.records import read_json, write_json
 from reports.run_record import BASELINE
 from reports.statistics import INCONCLUSIVE, VERDICTS
-from train.engine.errors import Interrupted, Refused
+from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment, signals
+from train.experiment.child import Child
 from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
 from train.experiment.mirrored import mirror_comparison
 
 LOOKS = 3
-_PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,9 +66,7 @@ class Comparison:
         self.smoke, self.out = smoke, out
         self.folder = (out / "smoke" if smoke else out) / self.config.name
         self.shared = [str(path), "--device", device, *(["--smoke"] if smoke else []), *overrides]
-        self.child: subprocess.Popen[bytes] | None = None
-        self.stopping = False
-        self.reason = ""  # why the last run ended, if not by finishing
+        self.child = Child()
 
     def execute(self, seeds: int, max_seeds: int | None, required: str | None, shown: str) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table.
@@ -83,7 +75,7 @@ class Comparison:
         Returns the exit status: that of the worst run; of good ones, whether they reached the verdict.
         """
         self._check(seeds, max_seeds, required)
-        signals.on_stop(self._forward)
+        signals.on_stop(self.child.stop)
         self.seeds, looks = range(seeds), 1 if max_seeds is None else LOOKS
         worst = self._train_all()
         for look in range(2, looks + 1):
@@ -145,7 +137,7 @@ class Comparison:
             return 0
         module = f"train.{self.config.model}"
         options = ["--precision", precision, "--seed", str(seed), "--out", str(self.out)]
-        status = self._call([module, *self.shared, *options])
+        status = self.child.call([module, *self.shared, *options])
         if status < 0 or status not in command.STATUS.values():
             reason = f"killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
             write_json(self.folder / name / "summary.json", {**summary, "status": "failed", "reason": reason})
@@ -154,7 +146,9 @@ class Comparison:
             if not any(map(self._finished, self.precisions)):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
-            write_json(self.folder / name / "summary.json", {"status": "failed", "reason": f"refused: {self.reason}"})
+            write_json(
+                self.folder / name / "summary.json", {"status": "failed", "reason": f"refused: {self.child.reason}"}
+            )
             return command.STATUS["failed"]
         return status
 
@@ -180,38 +174,11 @@ class Comparison:
         file.unlink(missing_ok=True)
         print(f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side", flush=True)
         options = ["--precisions", ",".join(precisions), "--output", str(file)]
-        self._call(["train.experiment.benchmark", *self.shared, *options])
+        self.child.call(["train.experiment.benchmark", *self.shared, *options])
 
     def _finished(self, precision: str) -> bool:
         summaries = (read_json(self.folder / f"{precision}-s{seed}" / "summary.json") for seed in self.seeds)
         return any(summary is not None and summary.get("status") == "finished" for summary in summaries)
-
-    def _call(self, arguments: Sequence[str]) -> int:
-        """Exit status of `python -m arguments`, in its own session so that signals reach it through us, once."""
-        self._stop_if_asked()
-        process = [sys.executable, "-m", *arguments]
-        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as reason:
-            self.child = subprocess.Popen(
-                process,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,
-                env={**os.environ, command.REASON_FILE: reason.name},
-            )
-            if self.stopping:  # asked while the process was being started, when there was none to tell
-                self.child.send_signal(signal.SIGTERM)
-            status = self.child.wait()
-            self.reason = reason.read() or "no reason given"
-        self._stop_if_asked()
-        return status
-
-    def _stop_if_asked(self) -> None:
-        if self.stopping:
-            raise Interrupted("the comparison was stopped")
-
-    def _forward(self, number: int, frame: FrameType | None) -> None:
-        self.stopping = True
-        if self.child is not None and self.child.poll() is None:
-            self.child.send_signal(signal.SIGTERM)
 
 
 def _seeds_to_add(comparison: Mapping[str, Any], most: int, last: bool) -> int:
@@ -233,12 +200,6 @@ def _judged(comparison: Mapping[str, Any], required: str | None) -> int:
     for row in others:
         print(f"verdict: {row['precision']} is {table.verdict(row)}, not {required}", file=sys.stderr, flush=True)
     return command.STATUS["verdict"]
-
-
-def _end_with_parent() -> None:
-    """Ask Linux to stop this process when the comparison is killed, so that it does not train on unseen."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":
