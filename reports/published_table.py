@@ -4,16 +4,16 @@ import re
 from collections.abc import Sequence
 
 from reports import table
-from reports.reproduction import NOT_RUN, Reproduction
+from reports.reproduction import NOT_RUN, REPRODUCED, Reproduction
 
 ORDER = ("fp32", "tf32", "bf16", "fp16")
 
 RULE = (
     "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
-    "published loss. WITHIN NOISE: it is not, but the published figure lies where 95% of single runs of ours would, "
-    "evaluated on as many samples as the source drew. "
+    "published loss. WITHIN NOISE: it is not, but there are at least 3 runs, and the published figure lies where 95% "
+    "of single runs of ours would, evaluated on as many samples as the source drew. "
     "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
-    "are selected as the source selects them."
+    "are selected as the source selects them; where it does not state how, the last evaluation is taken."
 )
 TITLES = {
     "id": "published row",
@@ -40,8 +40,9 @@ def published_cells(found: Reproduction, hours: float | None = None) -> dict[str
         spread = f" ± {found.sd:.2g} (n={len(found.measured)})" if found.sd is not None else " (single run)"
         measured = f"{found.mean:.4g}{spread}"
     why = found.rule
-    if found.verdict == NOT_RUN:
-        why += f": bash scripts/reproduce.sh {row['id']}" + (f", about {hours:,.3g} h a run here" if hours else "")
+    if found.verdict == NOT_RUN and found.command != "":
+        command = found.command or f"bash scripts/reproduce.sh {row['id']}"
+        why += f": {command}" + (f", about {hours:,.3g} h a run here" if hours else "")
     address = re.match(r"https?://\S+", row["source"])
     return {
         "id": row["id"],
@@ -71,7 +72,17 @@ def summary(found: Sequence[Reproduction]) -> str:
     for (identity, experiment), by_precision in lines.items():
         texts = {name: published_cells(one) for name, one in by_precision.items()}
         link = f"[{experiment}](reports/results/{experiment}/report.html)"
-        cells = [f"{texts[name]['measured']}: {texts[name]['verdict']}" if name in texts else "" for name in precisions]
+        cells = [
+            f"{texts[name]['measured']}: {_verdict(by_precision[name])}" if name in texts else "" for name in precisions
+        ]
         first = next(iter(texts.values()))
         rows.append([f"{identity}: {first['what']}", link, first["published"], *cells])
     return "\n".join(map(table.line, rows))
+
+
+def _verdict(found: Reproduction) -> str:
+    """The verdict, and unless it is REPRODUCED how far the mean is off and how far single runs are."""
+    if found.verdict == REPRODUCED or found.gap is None:
+        return found.verdict
+    noise = f", noise ±{found.noise:.2g}" if found.noise is not None else ""
+    return f"{found.verdict} ({found.gap:+.2g}{noise})"

@@ -1,42 +1,43 @@
-"""Published numbers against ours: `python -m reports.reproduction` lists every published row with its verdict so far.
+"""Published numbers against ours; `python -m reports.reproduce` lists them with their verdicts.
 
 The rule, for the runs of one precision, measured the way the source selects its figure (`selection` in
-published.csv: the last epoch, the best one, or early stopping):
+published.csv: the last epoch, the best one, or early stopping; where the source does not state it, the last
+evaluation is taken, and best of several runs means the best epoch of each of ours):
 
 - REPRODUCED: the mean over seeds is within the margin of the published figure: 0.5 points of an accuracy or an
   error, 1% of a loss.
-- WITHIN NOISE: it is not, but the published figure lies in the 95% prediction interval for one more run of ours
-  (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so that it could be one. Where the
+- WITHIN NOISE: it is not, but at least 3 runs were measured and the published figure lies in the 95% prediction
+  interval for one more run of ours (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so
+  that it could be one. Fewer runs do not know their noise: with two, t is 12.7 and any figure would pass. Where the
   source evaluated on `evaluated_samples` drawn at random, one run has the error of such a mean too (1.96 times its
   standard deviation, measured by `scripts.evaluation_noise`), added in squares.
 - ABOVE, BELOW: neither, and ours is better, or worse.
 - SCALED-DOWN: the recipe or the data are reduced, as the experiment's `reduced` says; no claim is made.
 - NOT RUN: there is no record of it.
+
+An evaluation that is not finite is no measurement, and a run without another one counts as none.
 """
 
-import argparse
-import csv
 import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from scipy import stats
 
+from reports import published
 from reports.comparison import comparisons_in
 from reports.records import read_config, read_json, read_lines
 from reports.run_record import BASELINE
+from reports.selection import figure, finite, said
 from reports.speed import read_benchmark
 from reports.statistics import mean, standard_deviation
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLISHED = ROOT / "reports" / "published.csv"
 RESULTS = ROOT / "reports" / "results"
 POINTS, SHARE = 0.5, 0.01
-PATIENCE = 3
+FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
 QUICK = "resnet20_digits"
 REPRODUCED, WITHIN_NOISE, ABOVE, BELOW = "REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW"
 SCALED_DOWN, NOT_RUN = "SCALED-DOWN", "NOT RUN"
@@ -47,7 +48,11 @@ NO_RECIPE = frozenset({"name", "published", "reduced", "margin", "log_every", "c
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One published row and what was measured for it in one precision; `measured` in the row's own unit."""
+    """One published row and what was measured for it in one precision; `measured` in the row's own unit.
+
+    `gap` is how far the mean is above the published figure, `noise` how far 95% of single runs lie from the mean;
+    None where that is not known. `command` runs it where `scripts/reproduce.sh` does not; empty where nothing does.
+    """
 
     row: Mapping[str, str]
     experiment: str | None
@@ -56,79 +61,92 @@ class Reproduction:
     measured: tuple[float, ...] = ()
     sd: float | None = None
     rule: str = ""
+    gap: float | None = None
+    noise: float | None = None
+    command: str | None = None
 
     @property
     def mean(self) -> float | None:
         return mean(self.measured)
 
 
-def published_rows(path: Path = PUBLISHED) -> dict[str, dict[str, str]]:
-    """The published rows by id."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on measured values, the rule that decided in words, and `gap` and `noise` of `Reproduction`."""
+
+    verdict: str
+    rule: str
+    gap: float
+    noise: float | None
 
 
-def experiments(configs: Path = ROOT / "configs") -> dict[str, dict[str, Any]]:
-    """The configurations by name that aim at published rows."""
-    found = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(configs.glob("*.yaml"))}
-    return {name: config for name, config in found.items() if config.get("published")}
-
-
-def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: float = 0.0) -> tuple[str, str]:
-    """The verdict on measured `values` in the unit of the published `row`, and the rule that decided, in words.
+def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: float = 0.0) -> Judgement:
+    """The verdict on measured `values` in the unit of the published `row`.
 
     `error` is the standard deviation of the source's figure that comes from the samples it was evaluated on.
-    Raises ValueError for nothing measured.
+    Raises ValueError for nothing measured and for values that are not finite.
     """
     center = mean(values)
-    if center is None:
-        raise ValueError(f"{row['id']}: nothing was measured")
-    target, loss = float(row["value"]), row["unit"].startswith("nats")
+    if center is None or not math.isfinite(center):
+        raise ValueError(f"{row['id']}: nothing was measured, or what is not finite: {list(values)}")
+    target, loss, count = float(row["value"]), row["unit"].startswith("nats"), len(values)
     unit = 1.0 if row["unit"] == "%" else 0.01
     margin = SHARE * target if loss else POINTS * unit
     gap = center - target
+    deviation, noise = standard_deviation(values), None
+    if deviation is not None and count >= FEWEST_RUNS:
+        over_runs = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
+        noise = math.hypot(over_runs, float(stats.norm.ppf(0.975)) * error)
     shown = f"{gap:+.4g} from the published {target:g}"
     if abs(gap) <= margin:
-        return REPRODUCED, f"{shown}, within {margin:.3g}"
-    deviation, count = standard_deviation(values), len(values)
-    if deviation is not None:
-        over_runs = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
-        reach = math.hypot(over_runs, float(stats.norm.ppf(0.975)) * error)
-        if abs(gap) <= reach:
-            drawn = f" evaluated on {row['evaluated_samples']} samples drawn at random" if error else ""
-            where = f"where 95% of single runs{drawn} lie"
-            return WITHIN_NOISE, f"{shown}, beyond {margin:.3g} but within {reach:.3g}, {where}"
-    lower_is_better = loss or "error" in row["metric"]
-    better = (gap < 0) == lower_is_better
-    noise = f"beyond the noise of {count} runs" if count > 1 else "the noise over runs is not known from one"
-    # One figure out of several runs is no run of ours, and a mean of ours no such figure: that is said, not corrected.
-    chosen = (
-        f"; the source's figure is the {row['selection']}, ours a mean" if row["selection"].endswith("runs") else ""
-    )
-    return (ABOVE if better else BELOW), f"{shown}, beyond {margin:.3g}; {noise}{chosen}"
+        return Judgement(REPRODUCED, f"{shown}, within {margin:.3g}", gap, noise)
+    if noise is not None and abs(gap) <= noise:
+        drawn = f" evaluated on {row['evaluated_samples']} samples drawn at random" if error else ""
+        rule = f"{shown}, beyond {margin:.3g} but within {noise:.3g}, where 95% of single runs{drawn} lie"
+        return Judgement(WITHIN_NOISE, rule, gap, noise)
+    better = (gap < 0) == (loss or "error" in row["metric"])
+    beyond = f"beyond the noise of {count} runs, {noise:.3g}" if noise is not None else _unknown_noise(count)
+    return Judgement(ABOVE if better else BELOW, f"{shown}, beyond {margin:.3g}; {beyond}", gap, noise)
 
 
 def reproductions(results: Path = RESULTS) -> list[Reproduction]:
-    """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv."""
+    """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv.
+
+    Raises ValueError as `published.aimed_at` does.
+    """
     found: list[Reproduction] = []
-    aims = experiments()
+    rows, aims = published.aimed_at()
     comparisons = {folder.name: comparison for folder, comparison in comparisons_in(results)[0].items()}
-    for identity, row in published_rows().items():
-        for name in [name for name, config in aims.items() if identity in config["published"]]:
-            found += _of_experiment(row, name, aims[name], results / name, comparisons.get(name))
+    for identity, row in rows.items():
+        names = [name for name, config in aims.items() if identity in config["published"]]
+        for name in names:
+            # `scripts/reproduce.sh` runs the first one.
+            command = None if name == names[0] else f"bash scripts/compare.sh configs/{name}.yaml"
+            found += _of_experiment(row, name, aims[name], results / name, comparisons.get(name), command)
     return found
 
 
 def of_comparison(folder: Path, comparison: Mapping[str, Any]) -> list[Reproduction]:
-    """The published rows that the runs of one comparison aim at, as their recorded configuration names them."""
+    """The published rows that the runs of one comparison aim at, as their recorded configuration names them.
+
+    A row that is not published any more, or not yet, is NOT RUN: a report that ends a long training must not fail.
+    """
     aims = read_config(folder / run["run"] for run in comparison["runs"]).get("published")
     if not aims:
         return []
-    rows, name = published_rows(), comparison["experiment"]
+    rows, name, found = published.rows(), comparison["experiment"], []
     file = ROOT / "configs" / f"{name}.yaml"
-    config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
-    known = [rows[identity] for identity in aims if identity in rows]
-    return [found for row in known for found in _of_experiment(row, name, config, folder, comparison)]
+    config = published.configuration(file) if file.exists() else None
+    for identity in aims:
+        if identity in rows:
+            published.check_figures(rows[identity])
+            found += _of_experiment(rows[identity], name, config, folder, comparison, comparison["command"])
+        else:
+            shown = ("model", "dataset", "metric", "precision", "value", "source")
+            row = dict.fromkeys(shown, "not known") | {"id": str(identity), "unit": ""}
+            rule = f"reports/published.csv has no row {identity!r}"
+            found.append(Reproduction(row, name, None, NOT_RUN, rule=rule, command=""))
+    return found
 
 
 def _of_experiment(
@@ -137,32 +155,64 @@ def _of_experiment(
     config: Mapping[str, Any] | None,
     folder: Path,
     comparison: Mapping[str, Any] | None,
+    command: str | None,
 ) -> list[Reproduction]:
     if comparison is None or row["unit"] not in UNITS:
         reason = "no record" if comparison is None else f"{row['metric']} in {row['unit']} is not what a run records"
-        return [Reproduction(row, name, None, NOT_RUN, rule=reason)]
+        return [Reproduction(row, name, None, NOT_RUN, rule=reason, command=command)]
     reduced = _reduced(read_config(folder / run["run"] for run in comparison["runs"]), config or {}, name)
     found = []
     for precision in comparison["precisions"]:
         runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
-        values = [_measured(read_lines(folder / run["run"] / "metrics.jsonl")[0], row) for run in runs]
-        known = tuple(value for value in values if value is not None)
+        values = {run["run"]: figure(read_lines(folder / run["run"] / "metrics.jsonl")[0], row) for run in runs}
+        known = {run: value for run, value in values.items() if value is not None}
+        without = [run for run in values if run not in known]
+        left_out = f"no finite evaluation to take: {', '.join(without)}" if without else ""
         if not known:
-            found.append(Reproduction(row, name, precision, NOT_RUN, rule="no finished run"))
+            reason = left_out or "no finished run"
+            found.append(Reproduction(row, name, precision, NOT_RUN, rule=reason, command=command))
             continue
-        verdict, rule = judge_reproduction(known, row, _sampling_error([folder / run["run"] for run in runs], row))
+        error, fault = _sampling_error([folder / run for run in known], row)
+        measured = tuple(known.values())
+        judged = judge_reproduction(measured, row, error)
         if reduced:
-            verdict, rule = SCALED_DOWN, f"{reduced}; {rule.partition(',')[0]}"
-        found.append(Reproduction(row, name, precision, verdict, known, standard_deviation(known), rule))
+            parts = [reduced, judged.rule.partition(",")[0], left_out, said(row["selection"])]
+            judged = Judgement(SCALED_DOWN, _joined(parts), judged.gap, None)
+        elif judged.verdict == REPRODUCED:
+            judged = replace(judged, rule=_joined([judged.rule, left_out]))
+        else:
+            judged = replace(judged, rule=_joined([judged.rule, fault, left_out, said(row["selection"])]))
+        deviation = standard_deviation(measured)
+        rest = (judged.rule, judged.gap, judged.noise, command)
+        found.append(Reproduction(row, name, precision, judged.verdict, measured, deviation, *rest))
     return found
 
 
-def _sampling_error(runs: Sequence[Path], row: Mapping[str, str]) -> float:
-    """The standard deviation of a mean loss over as many random samples as the source took; 0 where it took all."""
+def _sampling_error(runs: Sequence[Path], row: Mapping[str, str]) -> tuple[float, str]:
+    """The standard deviation of a mean loss over as many random samples as the source took, 0 where it took all.
+
+    With it, in words, for which runs it was not measured on their final weights.
+    """
     if not row.get("evaluated_samples"):
-        return 0.0
-    deviations = [found["sample_sd"] for run in runs if (found := read_json(run / "evaluation.json"))]
-    return (mean(deviations) or 0.0) / math.sqrt(int(row["evaluated_samples"]))
+        return 0.0, ""
+    deviations = []
+    for run in runs:
+        summary, found = read_json(run / "summary.json") or {}, read_json(run / "evaluation.json") or {}
+        weights, deviation = summary.get("final_weights_sha256"), found.get("sample_sd")
+        if weights and found.get("weights_sha256") == weights and finite(deviation):
+            deviations.append(deviation)
+    missing = len(runs) - len(deviations)
+    some = f" for {missing} of {len(runs)} runs" if deviations else ""
+    fault = f"the error of the source's sample of {row['evaluated_samples']} was not measured{some}" if missing else ""
+    return (mean(deviations) or 0.0) / math.sqrt(int(row["evaluated_samples"])), fault
+
+
+def _unknown_noise(count: int) -> str:
+    return f"the noise of {count} run{'s' if count > 1 else ''} is not known well enough"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def _reduced(recorded: Mapping[str, Any], config: Mapping[str, Any], name: str) -> str | None:
@@ -194,91 +244,15 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _measured(history: Sequence[Mapping[str, Any]], row: Mapping[str, str]) -> float | None:
-    """One run's figure in the unit of `row`, selected among its evaluations as the source selects."""
-    evaluations = [line for line in history if "eval/loss" in line]
-    chosen = _selected(evaluations, row["selection"])
-    if chosen is None:
-        return None
-    if row["unit"].startswith("nats"):
-        return float(chosen["eval/loss"])
-    if "eval/accuracy" not in chosen:
-        return None
-    share = 1 - chosen["eval/accuracy"] if "error" in row["metric"] else chosen["eval/accuracy"]
-    return float(share * (100 if row["unit"] == "%" else 1))
-
-
-def _selected(evaluations: Sequence[Mapping[str, Any]], selection: str) -> Mapping[str, Any] | None:
-    """The last evaluation, unless the source chose another: by a part that was held out, where there is one."""
-    if not evaluations:
-        return None
-    held_out = "eval/held_out_loss" in evaluations[-1]
-    loss = "eval/held_out_loss" if held_out else "eval/loss"
-    if selection == "early stopping":
-        best = 0
-        for index, line in enumerate(evaluations):
-            if line[loss] < evaluations[best][loss]:
-                best = index
-            elif index - best >= PATIENCE:
-                break
-        return evaluations[best]
-    if selection.startswith("best") and "eval/accuracy" in evaluations[-1]:
-        accuracy = "eval/held_out_accuracy" if held_out else "eval/accuracy"
-        return max(evaluations, key=lambda line: line[accuracy])
-    if selection.startswith("best"):
-        return min(evaluations, key=lambda line: line[loss])
-    return evaluations[-1]
-
-
-def main() -> int:
-    """List the published rows, or print the configuration behind one: its path, for `scripts/reproduce.sh`."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("id", nargs="?", help="of a published row: print the configuration that aims at it")
-    given = options.parse_args()
-    if given.id is None:
-        for line in listing():
-            print(line)
-        return 0
-    rows, aims = published_rows(), experiments()
-    names = [name for name, config in aims.items() if given.id in config["published"]]
-    if names:
-        print(f"configs/{names[0]}.yaml")
-        return 0
-    aimed = sorted({identity for config in aims.values() for identity in config["published"]})
-    what = "no experiment aims at" if given.id in rows else "unknown published row"
-    print(f"error: {what} {given.id!r}; with an experiment: {', '.join(aimed)}", file=sys.stderr)
-    return 2
-
-
-def listing() -> list[str]:
-    """One line for each published row that an experiment aims at: id, figure, verdict so far, data, estimated hours."""
-    lines = []
-    aims, needed = experiments(), hours()
-    for found in reproductions():
-        row = found.row
-        shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.mean is not None else found.verdict
-        cost = f"about {needed[found.experiment]:,.3g} h a run" if found.experiment in needed else "cost not known"
-        figure = f"{row['metric']} {row['value']} {row['unit']}"
-        data = aims[found.experiment or ""]["data"]["name"]
-        lines.append(f"{row['id']}  {row['model']}  {figure}  {shown}  data {data}, {cost} in FP32 on a CPU")
-    return lines
-
-
 def hours(results: Path = RESULTS) -> dict[str, float]:
     """Estimated hours of one FP32 run of each experiment on the machine of the quick start's committed record.
 
     Operations of its training (`scripts.estimate`) over those a second that the quick start was measured at: an
     estimate within a factor of a few, since operations of other shapes run at other speeds.
     """
-    counts, (speed, _) = (
-        read_json(ROOT / "reports" / "estimates.json"),
-        read_benchmark(results / QUICK / "benchmark.json"),
-    )
+    counts = read_json(ROOT / "reports" / "estimates.json")
+    speed, _ = read_benchmark(results / QUICK / "benchmark.json")
     if counts is None or speed is None or QUICK not in counts:
         return {}
     rate = counts[QUICK]["forward_flops"] * speed.samples_per_second(BASELINE)
     return {name: count["forward_flops"] * count["samples"] / rate / 3600 for name, count in counts.items()}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

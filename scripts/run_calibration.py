@@ -2,15 +2,19 @@
 
     python -m scripts.run_calibration CONFIG [--comparisons 12] [--pairs 5] [--output FILE] [key.sub=value ...]
 
-All runs are made in one process, one after the other; those that are recorded already are not made again.
+All runs are made in one process, one after the other; those that are recorded already are not made again. They must be
+of the same configuration, device, torch and commit: runs of others are no sample of one distribution.
 """
 
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports.calibration_record import COMPARISONS, misfit
 from reports.records import read_json, write_json
+from train.engine.errors import Refused
 from train.engine.fit import Progress, evaluate, fit
 from train.engine.meter import Meter, synchronize
 from train.experiment import assemble, command, environment
@@ -23,27 +27,31 @@ OUTPUT = ROOT / "reports" / "results" / "calibration.json"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, measure and write the record after every run; returns the exit status."""
     options = command.parser("scripts.run_calibration", "FP32 against FP32, for reports.calibrate.")
-    options.add_argument("--comparisons", type=int, default=12, metavar="N", help="of accuracy, and of speed")
-    options.add_argument("--pairs", type=int, default=5, metavar="N", help="of runs in a comparison")
+    options.add_argument(
+        "--comparisons", type=count(1), default=COMPARISONS, metavar="N", help="of accuracy and of speed"
+    )
+    options.add_argument("--pairs", type=count(2), default=5, metavar="N", help="of runs in a comparison")
     options.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="the record")
     given = options.parse(arguments)
 
     def calibrate() -> int:
         build, task, config = assemble.script_of(given.config, given.overrides, given.smoke)
+        if task.metric != "accuracy":
+            raise Refused(f"{given.config}: its metric is {task.metric}; a calibration is of one whose is accuracy")
         device = environment.resolve_device(given.device)
         assemble.set_up_process(config, device)
-        facts = environment.describe(device)
-        record = read_json(given.output) or {}
-        same = {"config_sha256": config.digest(), "smoke": given.smoke}
-        if any(record.get(key) != value for key, value in same.items()):
-            record = {"accuracies": [], "speed": []}
-        record |= {
+        new = {
             "experiment": config.name,
+            "overrides": list(given.overrides),
+            "config_sha256": config.digest(),
+            "smoke": given.smoke,
             "margin": config.margin,
             "pairs": given.pairs,
-            "environment": facts,
-            **same,
+            "environment": environment.describe(device),
         }
+        record = resumed(given.output, new) | new
+        if record["accuracies"]:
+            write_json(given.output, record)  # other pairs of the same runs, even where no run is missing
         for seed in range(len(record["accuracies"]), 2 * given.pairs * given.comparisons):
             accuracy, samples = train(build, task, config, seed, device, given.smoke)
             record["accuracies"].append(accuracy)
@@ -57,6 +65,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return command.finish(calibrate)
+
+
+def resumed(path: Path, new: Mapping[str, Any]) -> dict[str, Any]:
+    """The record at `path` to go on with, or an empty one where there is none.
+
+    Raises `Refused`, naming `path` and what differs, for one whose runs are not like those of the `new` one.
+    """
+    if not path.exists():
+        return {"accuracies": [], "speed": []}
+    old = read_json(path)
+    wrong = "it is not readable as JSON" if old is None else misfit(old)
+    if old is None or wrong:
+        raise Refused(f"{path} is no calibration record to go on with: {wrong}; move it away or name another --output")
+    before, now = _origin(old), _origin(new)
+    differences = [f"{name} is {now[name]}, not {before[name]}" for name in now if now[name] != before[name]]
+    if before["uncommitted changes"] is not False or now["uncommitted changes"] is not False:
+        differences.append("its runs or this source are not known to be those of a commit without changes")
+    if differences:
+        raise Refused(
+            f"{path} has runs of another kind: {'; '.join(differences)}; move it away or name another --output"
+        )
+    return old
+
+
+def _origin(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal for the runs of two records to stand in one."""
+    facts = record["environment"]
+    return {
+        "configuration (SHA-256)": record.get("config_sha256"),
+        "smoke": record["smoke"],
+        "device": facts.get("device", {}).get("name"),
+        "torch": facts.get("versions", {}).get("torch"),
+        "commit": facts.get("git", {}).get("commit"),
+        "uncommitted changes": facts.get("git", {}).get("dirty"),
+    }
+
+
+def count(least: int) -> Callable[[str], int]:
+    """A whole number that is at least `least`, from the command line."""
+
+    def whole(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    whole.__name__ = "whole number"  # as argparse names it to whoever gives a text
+    return whole
 
 
 def train(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: bool) -> tuple[float, int]:

@@ -60,3 +60,13 @@ def test_every_script_passes_its_arguments_on_and_stops_at_the_first_fault():
         assert "set -euo pipefail" in text or "exec bash" in text, script
         if script.name.startswith(("run_", "test")):
             assert '"$@"' in text, script
+
+
+def test_the_list_of_published_numbers_takes_nothing_behind_it_and_a_mistyped_id_gets_the_nearest():
+    script = str(ROOT / "scripts" / "reproduce.sh")
+    done = bash(script, "--list", "foo", cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --list takes nothing behind it, not 'foo'\n"
+    done = bash(script, "nanogpt-shk-cp", cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unknown published row 'nanogpt-shk-cp': did you mean 'nanogpt-shk-cpu'?" in done.stderr

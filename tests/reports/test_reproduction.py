@@ -1,14 +1,16 @@
 """Published figures and their verdicts: the rule, by hand, and the way a source selects its figure."""
 
 import math
+import re
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from made_runs import compared, write_run, write_three
 
-from reports import published_table, reproduction
-from reports.records import to_line, write_json
+from reports import published, published_table, reproduce, reproduction
+from reports.records import read_json, to_line, write_json
 from reports.reproduction import (
     ABOVE,
     BELOW,
@@ -16,11 +18,11 @@ from reports.reproduction import (
     REPRODUCED,
     SCALED_DOWN,
     WITHIN_NOISE,
-    experiments,
+    Reproduction,
     judge_reproduction,
-    published_rows,
     reproductions,
 )
+from reports.selection import figure
 
 ACCURACY = {"id": "a", "metric": "test top-1", "unit": "%", "value": "92.0", "selection": "last"}
 ERROR = {**ACCURACY, "metric": "test error", "value": "8.0"}
@@ -33,6 +35,7 @@ LOSS = {**ACCURACY, "metric": "val loss", "unit": "nats/char", "value": "2.0"}
         (ACCURACY, [91.6, 92.3, 91.9], REPRODUCED),
         (ACCURACY, [91.5], REPRODUCED),
         (ACCURACY, [90.0, 92.4, 91.5], WITHIN_NOISE),
+        (ACCURACY, [89.0, 93.0], BELOW),  # by Student's t with one degree of freedom 44 points either way would pass
         (ACCURACY, [91.0], BELOW),
         (ACCURACY, [93.0, 93.1, 93.05], ABOVE),
         (ERROR, [9.0, 9.1, 9.05], BELOW),
@@ -44,37 +47,81 @@ LOSS = {**ACCURACY, "metric": "val loss", "unit": "nats/char", "value": "2.0"}
     ],
 )
 def test_the_rule(row: dict[str, str], values: list[float], verdict: str) -> None:
-    assert judge_reproduction(values, row)[0] == verdict
+    assert judge_reproduction(values, row).verdict == verdict
 
 
-def test_one_run_says_that_its_noise_is_not_known() -> None:
-    assert judge_reproduction([91.0], ACCURACY)[1].endswith("beyond 0.5; the noise over runs is not known from one")
-    assert judge_reproduction([91.0, 91.01], ACCURACY)[1].endswith("beyond 0.5; beyond the noise of 2 runs")
+def test_fewer_than_three_runs_say_that_their_noise_is_not_known() -> None:
+    one, two = judge_reproduction([91.0], ACCURACY), judge_reproduction([91.0, 91.01], ACCURACY)
+    assert one.rule == "-1 from the published 92, beyond 0.5; the noise of 1 run is not known well enough"
+    assert two.rule.endswith("beyond 0.5; the noise of 2 runs is not known well enough")
+    assert one.noise is two.noise is None
 
 
-def test_a_figure_picked_from_several_runs_is_said_to_be_one() -> None:
-    reason = judge_reproduction([91.0, 91.01], {**ACCURACY, "selection": "best of 30 runs"})[1]
-    assert reason.endswith("beyond the noise of 2 runs; the source's figure is the best of 30 runs, ours a mean")
+def test_gap_and_noise_are_figures_of_their_own() -> None:
+    found = judge_reproduction([90.0, 92.4, 91.5], {**ACCURACY, "evaluated_samples": "100"}, error=1.0)
+    assert found.gap == pytest.approx(-0.7)
+    # sd 1.21244, t of 2 degrees of freedom 4.30265, and the normal 1.95996 of the error, in squares
+    over_runs = 4.302653 * math.sqrt(1.47) * math.sqrt(4 / 3)
+    assert found.noise == pytest.approx(math.sqrt(over_runs**2 + 1.959964**2), rel=1e-5)
+    far = judge_reproduction([91.0, 91.01, 91.02], ACCURACY)
+    assert (far.verdict, far.rule.rpartition("; ")[2]) == (BELOW, f"beyond the noise of 3 runs, {far.noise:.3g}")
 
 
-def test_nothing_measured_is_no_verdict() -> None:
-    with pytest.raises(ValueError, match="nothing was measured"):
-        judge_reproduction([], ACCURACY)
+@pytest.mark.parametrize("values", [[], [math.nan], [92.0, math.inf]])
+def test_nothing_measured_is_no_verdict(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="a: nothing was measured"):
+        judge_reproduction(values, ACCURACY)
 
 
 def test_every_row_that_a_configuration_names_is_published() -> None:
-    rows = published_rows()
-    for name, config in experiments().items():
-        for identity in config["published"]:
-            assert identity in rows, f"{name}: {identity}"
+    rows, aims = published.aimed_at()
+    assert len(rows) == 394
+    assert "lenet5_fashion_mnist" in aims
 
 
-def test_every_published_row_has_a_source_and_those_aimed_at_a_number() -> None:
-    aimed = {identity for config in experiments().values() for identity in config["published"]}
-    for row in published_rows().values():
+def test_every_published_row_has_a_source_and_a_selection() -> None:
+    for row in published.rows().values():
         assert row["source"], row["id"]
         assert row["selection"], row["id"]
-        assert row["id"] not in aimed or math.isfinite(float(row["value"])), row["id"]
+
+
+def test_published_rows_that_are_torn_or_stand_twice_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "published.csv"
+    file.write_text("id,value\na,1\nb,2\na,3\n")
+    with pytest.raises(ValueError, match=r"published\.csv: line 4: row 'a' stands twice"):
+        published.rows(file)
+    for torn in ("id,value\nb\n", "id,value\nb,2,3\n"):
+        file.write_text(torn)
+        with pytest.raises(ValueError, match=r"published\.csv: line 2: row 'b' has not the columns of the header"):
+            published.rows(file)
+
+
+@pytest.mark.parametrize("text", ["- a\n", "a\n", "", "a: [\n"])
+def test_a_configuration_that_is_no_mapping_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "broken.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"broken\.yaml: "):
+        published.experiments(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "aims", "message"),
+    [
+        ({"value": "93,5"}, ["first-row"], "published.csv: row 'first-row': value '93,5' is not a finite number"),
+        ({"value": "nan"}, ["first-row"], "row 'first-row': value 'nan' is not a finite number"),
+        ({"evaluated_samples": "all"}, ["first-row"], "row 'first-row': evaluated_samples 'all' is not a count"),
+        ({}, ["frist-row"], "configs/tiny.yaml: published: unknown row 'frist-row': did you mean 'first-row'?"),
+        ({}, "first-row", "configs/tiny.yaml: published: 'first-row' is not a list of row ids"),
+    ],
+)
+def test_a_row_that_cannot_be_aimed_at_is_named(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, str], aims: object, message: str
+) -> None:
+    configured(monkeypatch, published=aims)
+    other = {**ACCURACY, "id": "other", "value": "not a number, which nothing aims at"}
+    rows = {"first-row": {**ACCURACY, "id": "first-row", **row}, "other": other}
+    monkeypatch.setattr(published, "rows", lambda: rows)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        reproductions(Path("nowhere"))
 
 
 EVALUATIONS = [  # accuracy, loss, held-out accuracy, held-out loss
@@ -102,8 +149,36 @@ def test_a_figure_is_selected_as_the_source_selects_it(selection: str, held_out:
     names = ("eval/accuracy", "eval/loss", "eval/held_out_accuracy", "eval/held_out_loss")
     history = [dict(zip(names if held_out else names[:2], values, strict=False)) for values in EVALUATIONS]
     row = {**ACCURACY, "selection": selection}
-    assert reproduction._measured(history, row) == pytest.approx(expected)
-    assert reproduction._measured(history, {**row, "metric": "error"}) == pytest.approx(100 - expected)
+    assert figure(history, row) == pytest.approx(expected)
+    assert figure(history, {**row, "metric": "error"}) == pytest.approx(100 - expected)
+
+
+NAN, INFINITE = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("selection", "figures", "expected"),
+    [
+        ("best", [(NAN, 0.5), (0.8, 0.5), (0.7, 0.4)], 80.0),
+        ("best", [(0.8, 0.5), (INFINITE, 0.5), (NAN, 0.1)], 80.0),
+        ("early stopping", [(0.1, NAN), (0.8, 0.5), (0.7, NAN), (0.6, 0.6)], 80.0),
+        ("early stopping", [(0.8, 0.5), (0.1, NAN), (0.1, NAN), (0.1, NAN), (0.9, 0.1)], 80.0),
+        ("last", [(0.8, 0.5), (NAN, 0.5)], None),  # what was taken in place of it would not be the last
+        ("best", [(NAN, NAN)], None),
+        ("early stopping", [(0.8, NAN)], None),
+        ("last", [], None),
+    ],
+)
+def test_what_is_not_finite_is_no_measurement(
+    selection: str, figures: list[tuple[float, float]], expected: float | None
+) -> None:
+    history = [{"eval/accuracy": accuracy, "eval/loss": loss} for accuracy, loss in figures]
+    assert figure(history, {**ACCURACY, "selection": selection}) == (expected and pytest.approx(expected))
+
+
+def test_the_lowest_loss_is_not_one_that_is_not_finite() -> None:
+    losses = [{"eval/loss": value} for value in (NAN, 2.0, 1.5, -INFINITE, 1.7)]
+    assert figure(losses, {**LOSS, "selection": "best"}) == 1.5
 
 
 @pytest.fixture
@@ -112,16 +187,19 @@ def aimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_three(tmp_path / "tiny")
     for run in (tmp_path / "tiny").glob("*-s*"):
         accuracy = {"fp32": 0.92, "bf16": 0.93, "fp16": 0.90}[run.name[:4]]
-        lines = [{"train/step": 4, "eval/loss": 1.0, "eval/accuracy": accuracy + int(run.name[-1]) / 1000}]
-        (run / "metrics.jsonl").write_text("".join(map(to_line, lines)))
+        figures = {"eval/loss": 1.0, "eval/accuracy": accuracy + int(run.name[-1]) / 1000}
+        (run / "metrics.jsonl").write_text(to_line({"train/step": 4, **figures}))
+        summary = read_json(run / "summary.json")
+        assert summary is not None
+        write_json(run / "summary.json", {**summary, "final": summary["final"] | figures})
     write_json(tmp_path / "tiny" / "comparison.json", compared(tmp_path / "tiny"))
-    monkeypatch.setattr(reproduction, "published_rows", lambda: {"a": ACCURACY, "b": ACCURACY})
+    monkeypatch.setattr(published, "rows", lambda: {"a": ACCURACY, "b": {**ACCURACY, "id": "b"}})
     return tmp_path
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     config = {"published": ["a"], "data": {"name": "dots"}, **changes}
-    monkeypatch.setattr(reproduction, "experiments", lambda: {"tiny": config})
+    monkeypatch.setattr(published, "experiments", lambda: {"tiny": config})
 
 
 def test_the_records_give_a_verdict_in_each_precision(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,14 +216,72 @@ def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
 ) -> None:
     configured(monkeypatch)
     drawn = {**LOSS, "id": "a", "value": "1.05", "evaluated_samples": "100"}
-    monkeypatch.setattr(reproduction, "published_rows", lambda: {"a": drawn})
-    assert reproductions(aimed)[0].verdict == ABOVE  # every run has a loss of 1
-    for run in (aimed / "tiny").glob("*-s*"):
-        write_json(run / "evaluation.json", {"sample_sd": 0.3})  # of a mean over 100: 0.03, and 1.96 times that 0.059
-    assert reproductions(aimed)[0].verdict == WITHIN_NOISE
-    assert reproductions(aimed)[0].rule.endswith(
-        "within 0.0588, where 95% of single runs evaluated on 100 samples drawn at random lie"
+    monkeypatch.setattr(published, "rows", lambda: {"a": drawn})
+    for seed in range(3):
+        write_run(aimed / "tiny", "fp32", seed, 0.92, final_weights_sha256=f"{seed}" * 64)
+        line = {"train/step": 4, "eval/loss": 1.0, "eval/accuracy": 0.92}
+        (aimed / "tiny" / f"fp32-s{seed}" / "metrics.jsonl").write_text(to_line(line))
+    assert reproductions(aimed)[0].verdict == ABOVE
+    assert "; the error of the source's sample of 100 was not measured; the source's" in reproductions(aimed)[0].rule
+
+    def measured(seed: int, **changes: object) -> None:
+        found = {"weights_sha256": f"{seed}" * 64, "sample_sd": 0.3}  # of a mean over 100: 0.03, times 1.96 0.059
+        write_json(aimed / "tiny" / f"fp32-s{seed}" / "evaluation.json", {**found, **changes})
+
+    for wrong in ({"weights_sha256": "of others"}, {"sample_sd": math.nan}, {"sample_sd": None}, {"sample_sd": "0.3"}):
+        measured(0, **wrong)
+        assert reproductions(aimed)[0].verdict == ABOVE
+        assert "sample of 100 was not measured; " in reproductions(aimed)[0].rule
+    write_json(aimed / "tiny" / "fp32-s0" / "evaluation.json", {})
+    assert reproductions(aimed)[0].verdict == ABOVE
+    measured(0)
+    assert "sample of 100 was not measured for 2 of 3 runs; " in reproductions(aimed)[0].rule
+    measured(1)
+    measured(2)
+    found = reproductions(aimed)[0]
+    assert (found.verdict, found.noise) == (WITHIN_NOISE, pytest.approx(0.0588, rel=1e-3))
+    decided = (
+        "within 0.0588, where 95% of single runs evaluated on 100 samples drawn at random lie; the source's figure"
     )
+    assert decided in found.rule
+
+
+def test_a_reason_ends_with_how_the_source_selects(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch)
+    endings = {
+        "not stated": "; the source does not state how its figure was selected, and of each run of ours the last "
+        "evaluation is taken",
+        "best": "; the source's figure is that of the best epoch, as is that of each run of ours",
+        "best of 30 runs": "; the source's figure is the best of 30 runs; of each run of ours its best epoch is taken, "
+        "and the mean of these is ours",
+    }
+    for selection, ending in endings.items():
+        monkeypatch.setattr(published, "rows", lambda selection=selection: {"a": {**ACCURACY, "selection": selection}})
+        rules = {found.verdict: found.rule for found in reproductions(aimed)}
+        assert rules[ABOVE].endswith(ending)
+        assert rules[BELOW].endswith(ending)
+        assert rules[REPRODUCED] == "+0.1 from the published 92, within 0.5"
+
+
+def test_a_finished_run_without_a_finite_evaluation_is_named_and_not_counted(
+    aimed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch)
+    monkeypatch.setattr(published, "rows", lambda: {"a": {**LOSS, "id": "a"}})
+
+    def without_loss(seed: int) -> None:
+        line = {"train/step": 4, "eval/loss": math.nan, "eval/accuracy": 0.93 + seed / 1000}
+        (aimed / "tiny" / f"bf16-s{seed}" / "metrics.jsonl").write_text(to_line(line))
+
+    without_loss(1)
+    found = {one.precision: one for one in reproductions(aimed)}["bf16"]
+    assert (found.verdict, found.measured) == (ABOVE, (1.0, 1.0))
+    assert "; no finite evaluation to take: bf16-s1; " in found.rule
+    without_loss(0)
+    without_loss(2)
+    found = {one.precision: one for one in reproductions(aimed)}["bf16"]
+    expected = (NOT_RUN, None, "no finite evaluation to take: bf16-s0, bf16-s1, bf16-s2")
+    assert (found.verdict, found.mean, found.rule) == expected
 
 
 def test_a_reduced_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +314,17 @@ def test_a_comparison_has_the_rows_that_its_runs_aim_at(aimed: Path, monkeypatch
     configured(monkeypatch)
     comparison = compared(aimed / "tiny")
     assert reproduction.of_comparison(aimed / "tiny", comparison) == []
-    record(aimed, published=["a", "unknown"])
-    assert reproduction.of_comparison(aimed / "tiny", comparison) == reproductions(aimed)
+    record(aimed, published=["a", "gone"])
+    *known, unknown = reproduction.of_comparison(aimed / "tiny", comparison)
+    assert [(found.precision, found.verdict, found.rule) for found in known] == [
+        (found.precision, found.verdict, found.rule) for found in reproductions(aimed)
+    ]
+    texts = published_table.published_cells(unknown)
+    assert (texts["id"], texts["verdict"], texts["why"]) == (
+        "gone",
+        NOT_RUN,
+        "reports/published.csv has no row 'gone'",
+    )
 
 
 def test_without_a_record_it_was_not_run(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +341,40 @@ def test_a_run_that_must_not_be_published_is_left_out(aimed: Path, monkeypatch: 
     assert verdicts["bf16"] == NOT_RUN
 
 
-def test_the_published_rows_are_read_whole(tmp_path: Path) -> None:
-    assert len(published_rows()) == 394
-    assert yaml.safe_load((reproduction.ROOT / "configs" / "lenet5_fashion_mnist.yaml").read_text())["published"]
+def test_each_experiment_of_a_row_has_its_own_command(
+    aimed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"published": ["a"], "data": {"name": "dots"}}
+    monkeypatch.setattr(published, "experiments", lambda: {"large": config, "small": config})
+    full = {"model": "TinyNet", "dataset": "dots", "source": "", "precision": "fp32"}
+    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, **full}, "b": ACCURACY})
+    found = reproductions(aimed / "elsewhere")
+    assert [published_table.published_cells(one, 2.0)["why"] for one in found] == [
+        "no record: bash scripts/reproduce.sh a, about 2 h a run here",
+        "no record: bash scripts/compare.sh configs/small.yaml, about 2 h a run here",
+    ]
+    assert reproduce.configuration_of("a") == "configs/large.yaml"
+    monkeypatch.setattr(reproduce, "reproductions", lambda: found)
+    monkeypatch.setattr(sys, "argv", ["reproduce"])
+    assert reproduce.main() == 0
+    assert [line[:34] for line in capsys.readouterr().out.splitlines()] == [
+        "a  large  TinyNet  test top-1 92.0",
+        "a  small  TinyNet  test top-1 92.0",
+    ]
+
+
+def test_an_id_that_nothing_aims_at_gets_the_nearest_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given, message in (
+        ("nanogpt-shk-cp", "error: unknown published row 'nanogpt-shk-cp': did you mean 'nanogpt-shk-cpu'? allowed: "),
+        ("apex478-rn152-c10-acc__fp32", "error: no experiment aims at published row 'apex478-rn152-c10-acc__fp32': "),
+    ):
+        monkeypatch.setattr(sys, "argv", ["reproduce", given])
+        assert reproduce.main() == 2
+        written = capsys.readouterr()
+        assert written.err.startswith(message)
+        assert written.out == ""
 
 
 def test_hours_follow_from_operations_and_the_measured_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +393,16 @@ def test_hours_follow_from_operations_and_the_measured_speed(tmp_path: Path, mon
 
 def test_the_summary_has_a_line_for_each_row_and_experiment(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch)
-    full = {"model": "TinyNet", "dataset": "dots", "source": "https://example.org/dots", "precision": "fp32"}
-    monkeypatch.setattr(reproduction, "published_rows", lambda: {"a": {**ACCURACY, **full}})
-    titles, _, line = published_table.summary(reproductions(aimed)).splitlines()
+    titles, _, line = published_table.summary(reproductions_with_texts(aimed, monkeypatch)).splitlines()
     assert titles == "| published row | experiment | published | fp32 | bf16 | fp16 |"
     assert "| a: TinyNet, dots, test top-1 | [tiny](reports/results/tiny/report.html) | 92.0 % (fp32) |" in line
-    assert line.endswith("| 92.1 ± 0.1 (n=3): REPRODUCED | 93.1 ± 0.1 (n=3): ABOVE | 90.1 ± 0.1 (n=3): BELOW |")
+    # 4.303 * 0.1 * sqrt(4 / 3) = 0.497
+    above, below = "93.1 ± 0.1 (n=3): ABOVE (+1.1, noise ±0.5)", "90.1 ± 0.1 (n=3): BELOW (-1.9, noise ±0.5)"
+    assert line.endswith(f"| 92.1 ± 0.1 (n=3): REPRODUCED | {above} | {below} |")
     assert published_table.summary(reproductions(aimed / "elsewhere")).startswith("No experiment")
+
+
+def reproductions_with_texts(results: Path, monkeypatch: pytest.MonkeyPatch) -> list[Reproduction]:
+    full = {"model": "TinyNet", "dataset": "dots", "source": "https://example.org/dots", "precision": "fp32"}
+    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, **full}})
+    return reproductions(results)

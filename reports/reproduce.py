@@ -1,0 +1,58 @@
+"""Published rows that experiments aim at: `python -m reports.reproduce` lists them, each with its verdict so far.
+
+With the id of a row it prints the path of the configuration behind it, for `scripts/reproduce.sh`.
+"""
+
+import argparse
+import difflib
+import sys
+
+from reports import published
+from reports.reproduction import hours, reproductions
+
+
+def main() -> int:
+    """List the published rows, or print the path of the configuration behind one; returns the exit status."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("id", nargs="?", help="of a published row: print the configuration that aims at it")
+    given = options.parse_args()
+    try:
+        print("\n".join(listing()) if given.id is None else configuration_of(given.id))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def configuration_of(identity: str) -> str:
+    """The path of the first configuration that aims at a row; ValueError, with the nearest id, where none does."""
+    rows, aims = published.aimed_at()
+    names = [name for name, config in aims.items() if identity in config["published"]]
+    if names:
+        return f"configs/{names[0]}.yaml"
+    aimed = sorted({row for config in aims.values() for row in config["published"]})
+    nearest = difflib.get_close_matches(identity.lower(), aimed, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    what = "no experiment aims at" if identity in rows else "unknown"
+    raise ValueError(f"{what} published row {identity!r}: {hint}allowed: {', '.join(aimed)}")
+
+
+def listing() -> list[str]:
+    """A line for each published row and experiment that aims at it, in each precision that was run.
+
+    It has the row's id, the experiment, the model, the figure, the verdict so far, the data and the estimated hours.
+    """
+    lines = []
+    (_, aims), needed = published.aimed_at(), hours()
+    for found in reproductions():
+        row, name = found.row, found.experiment or ""
+        shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.mean is not None else found.verdict
+        cost = f"about {needed[name]:,.3g} h a run" if name in needed else "cost not known"
+        figure = f"{row['metric']} {row['value']} {row['unit']}"
+        data = aims[name]["data"]["name"]
+        lines.append(f"{row['id']}  {name}  {row['model']}  {figure}  {shown}  data {data}, {cost} in FP32 on a CPU")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""One run's figure for a published row, chosen among the run's evaluations as the source chooses its own."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+PATIENCE = 3
+SAID = {
+    "not stated": "the source does not state how its figure was selected, and of each run of ours the last evaluation "
+    "is taken",
+    "last": "the source's figure is the last evaluation's, as is that of each run of ours",
+    "best": "the source's figure is that of the best epoch, as is that of each run of ours",
+    "early stopping": "the source's figure was selected by early stopping, as is that of each run of ours",
+}
+
+
+def said(selection: str) -> str:
+    """What the source says of its selection, and what is taken from each run of ours, in words."""
+    if selection in SAID:
+        return SAID[selection]
+    # One figure out of several runs is no run of ours, and a mean of ours no such figure: that is said, not corrected.
+    taken = "of each run of ours its best epoch is taken, and the mean of these is ours"
+    return f"the source's figure is the {selection}; {taken}"
+
+
+def figure(history: Sequence[Mapping[str, Any]], row: Mapping[str, str]) -> float | None:
+    """One run's figure in the unit of `row`, from the lines of its metrics.jsonl.
+
+    None where the evaluation to take is missing or not finite: that is no measurement.
+    """
+    loss = row["unit"].startswith("nats")
+    name = "eval/loss" if loss else "eval/accuracy"
+    chosen = _selected([line for line in history if "eval/loss" in line], row["selection"], name)
+    if chosen is None or not finite(chosen.get(name)):
+        return None
+    if loss:
+        return float(chosen[name])
+    share = 1 - chosen[name] if "error" in row["metric"] else chosen[name]
+    return float(share * (100 if row["unit"] == "%" else 1))
+
+
+def finite(value: object) -> TypeGuard[float]:
+    """Whether `value` is a number and finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _selected(evaluations: Sequence[Mapping[str, Any]], selection: str, figure: str) -> Mapping[str, Any] | None:
+    """The last evaluation, unless the source chose another: by a part that was held out, where there is one."""
+    part = "eval/held_out_" if any("eval/held_out_loss" in line for line in evaluations) else "eval/"
+    if selection == "early stopping":
+        return _stopped_early(evaluations, f"{part}loss")
+    if selection.startswith("best"):
+        accuracy = any("eval/accuracy" in line for line in evaluations)
+        name = part + ("accuracy" if accuracy else "loss")
+        known = [line for line in evaluations if finite(line.get(name)) and finite(line.get(figure))]
+        return (max if accuracy else min)(known, key=lambda line: line[name], default=None)
+    return evaluations[-1] if evaluations else None
+
+
+def _stopped_early(evaluations: Sequence[Mapping[str, Any]], loss: str) -> Mapping[str, Any] | None:
+    """The lowest `loss` before `PATIENCE` evaluations without a lower one; one that is not finite is not lower."""
+    best = None
+    for index, line in enumerate(evaluations):
+        if finite(line.get(loss)) and (best is None or line[loss] < evaluations[best][loss]):
+            best = index
+        elif best is not None and index - best >= PATIENCE:
+            break
+    return None if best is None else evaluations[best]
