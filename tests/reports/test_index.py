@@ -76,6 +76,12 @@ def test_csv_and_latex_hold_what_markdown_holds(written: Path) -> None:
     assert r"91.00\%" in latex[4]
 
 
+def test_what_latex_reads_as_a_command_is_written_out() -> None:
+    row = overview([(r"~a^b_c\d{e}", None)], "latex").splitlines()[4]
+    name = r"\textasciitilde{}a\textasciicircum{}b\_c\textbackslash{}d\{e\}"
+    assert row.startswith(name + " & ")
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
