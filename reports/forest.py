@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.run_record import BASELINE
-from reports.svg import MARKERS, PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of
+from reports.svg import MARKERS, PAPER, PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of
+from reports.table import emulated
 
 Row = Mapping[str, Any]
+Line = tuple[Mapping[str, Any], Sequence[Row]]  # a comparison and those of its rows that are drawn
 
 
 def pairs(comparison: Mapping[str, Any]) -> Chart | None:
@@ -48,30 +50,32 @@ def overview(comparisons: Sequence[Mapping[str, Any]]) -> list[Chart]:
 
 
 def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
-    named = _sorted(comparisons, "speedup")
-    if not named:
+    lines = _sorted(comparisons, "speedup")
+    if not lines:
         return None
-    figure, axes = _lines(list(named), 0.4, inside=True)
-    _marks(axes, named, "speedup", lambda row: 1.0)
+    figure, axes = _lines(_names(lines), 0.4, inside=True)
+    shown = [[{**row, "hollow": emulated(row)} for row in rows] for _, rows in lines]
+    _marks(axes, shown, "speedup", lambda row: 1.0)
     axes.axvline(1, color=PRECISIONS[BASELINE], linewidth=1)
     axes.set_xlabel("speed-up over FP32 [x]")
     text = "Samples per second over those of FP32: median ratio of neighbouring blocks and its 95% interval."
+    hollow = sorted({f"{row['precision']}: {row['arithmetic']}" for rows in shown for row in rows if row["hollow"]})
+    if hollow:
+        text += f" Hollow: emulated ({'; '.join(hollow)}), which says nothing about the speed of hardware made for it."
     return chart(figure, "speedups", "How much faster", text)
 
 
 def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
-    named = {
-        name: [row for row in rows if row["verdict"] is not None]
-        for name, rows in _sorted(comparisons, "difference").items()
-    }
-    named = {name: rows for name, rows in named.items() if rows}
-    if not named:
+    judged = [
+        (found, [row for row in rows if row["verdict"] is not None])
+        for found, rows in _sorted(comparisons, "difference")
+    ]
+    lines = [(found, rows) for found, rows in judged if rows]
+    if not lines:
         return None
-    higher = {found["experiment"]: found["higher_is_better"] for found in comparisons}
-    figure, axes = _lines(list(named), 0.4, inside=True)
-    for name, rows in named.items():
-        named[name] = [{**row, "sign": 1 if higher[name] else -1} for row in rows]
-    _marks(axes, named, "difference", lambda row: row["sign"] / row["margin"])
+    figure, axes = _lines(_names(lines), 0.4, inside=True)
+    shown = [[{**row, "sign": 1 if found["higher_is_better"] else -1} for row in rows] for found, rows in lines]
+    _marks(axes, shown, "difference", lambda row: row["sign"] / row["margin"])
     axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
     axes.set_xlabel("better than FP32 by [margins]")
@@ -83,16 +87,17 @@ def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     return chart(figure, "qualities", "Whether it costs accuracy", text)
 
 
-def _sorted(comparisons: Sequence[Mapping[str, Any]], key: str) -> dict[str, list[Row]]:
-    """The mixed precisions' rows that have `key`, by experiment, the greatest first."""
-    found = {
-        comparison["experiment"]: [
-            row for row in comparison["rows"] if row["precision"] != BASELINE and row[key] is not None
-        ]
+def _sorted(comparisons: Sequence[Mapping[str, Any]], key: str) -> list[Line]:
+    """Each comparison with its mixed precisions' rows that have `key`, the greatest first; none without rows."""
+    lines = [
+        (comparison, [row for row in comparison["rows"] if row["precision"] != BASELINE and row[key] is not None])
         for comparison in comparisons
-    }
-    named = {name: rows for name, rows in found.items() if rows}
-    return dict(sorted(named.items(), key=lambda item: -max(row[key] for row in item[1])))
+    ]
+    return sorted((line for line in lines if line[1]), key=lambda line: -max(row[key] for row in line[1]))
+
+
+def _names(lines: Sequence[Line]) -> list[str]:
+    return [comparison["experiment"] for comparison, _ in lines]
 
 
 def _lines(names: Sequence[str], height: float, inside: bool = False) -> tuple[Figure, Axes]:
@@ -109,10 +114,10 @@ def _lines(names: Sequence[str], height: float, inside: bool = False) -> tuple[F
     return figure, axes
 
 
-def _marks(axes: Axes, named: Mapping[str, Sequence[Row]], key: str, scale: Any) -> None:
-    """Every experiment's precisions on its line, one under the other, each in the legend once."""
+def _marks(axes: Axes, lines: Sequence[Sequence[Row]], key: str, scale: Any) -> None:
+    """Every comparison's precisions on its line, one under the other, each in the legend once."""
     shown: set[str] = set()
-    for place, rows in enumerate(named.values()):
+    for place, rows in enumerate(lines):
         for offset, row in enumerate(rows):
             label = None if row["precision"] in shown else row["precision"]
             shown.add(row["precision"])
@@ -120,9 +125,11 @@ def _marks(axes: Axes, named: Mapping[str, Sequence[Row]], key: str, scale: Any)
 
 
 def _mark(axes: Axes, row: Row, place: float, key: str, scale: float, label: str | None = None) -> None:
-    """One value with its interval, times `scale`."""
+    """One value with its interval, times `scale`; not filled where the row is `hollow`."""
     value, *ends = (scale * row[name] for name in (key, f"{key}_low", f"{key}_high"))
     look: dict[str, Any] = {"color": colour_of(row["precision"]), "marker": MARKERS.get(row["precision"])}
+    if row.get("hollow"):
+        look["markerfacecolor"] = PAPER
     reach = [[value - min(ends)], [max(ends) - value]]
     axes.errorbar(value, place, xerr=reach, markersize=4.5, capsize=2.5, linewidth=1, label=label, **look)
 

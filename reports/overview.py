@@ -50,7 +50,8 @@ def cells(entries: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
 
 def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     r"""A `tabular` for the package booktabs."""
-    special = {character: f"\\{character}" for character in "&%$#_{}"} | {"±": r"$\pm$", "\\": r"\textbackslash{}"}
+    special = {character: f"\\{character}" for character in "&%$#_{}"} | {"±": r"$\pm$"}
+    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     lines = [" & ".join("".join(special.get(c, c) for c in text) for text in row) + r" \\" for row in (titles, *rows)]
     head = [rf"\begin{{tabular}}{{ll{'r' * (len(titles) - 2)}}}", r"\toprule", lines[0], r"\midrule"]
     return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])

@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 # Stand-ins that become CSS once drawn; the page defines --fp32 and so on.
-INK, RULE = "#010101", "#020202"
+INK, RULE, PAPER = "#010101", "#020202", "#010102"
 PRECISIONS = {"fp32": "#030303", "tf32": "#040404", "bf16": "#050505", "fp16": "#060606"}
-CSS = {INK: "currentColor", RULE: "var(--rule)"} | {colour: f"var(--{name})" for name, colour in PRECISIONS.items()}
+CSS = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)"} | {
+    colour: f"var(--{name})" for name, colour in PRECISIONS.items()
+}
 # Shape tells the precisions apart where colour does not.
 MARKERS = {"fp32": "o", "tf32": "D", "bf16": "s", "fp16": "^"}
 # The hash salt fixes the names inside the file: the same figure gives the same bytes.

@@ -23,6 +23,8 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     percent = row["metric"] == "eval/accuracy"
     interval = f"{row['speedup_low']:.2f}, {row['speedup_high']:.2f}" if row["speedup"] is not None else ""
     baseline = row["precision"] == BASELINE
+    # The speed of stand-in arithmetic must not pass for that of hardware that has this precision.
+    mark = " (emulated)" if emulated(row) else ""
     note = "" if row["status"] == "finished" else f"{row['status']}: {row['reason']}"
     measure = _measure(row["mean"], row["sd"], row["seeds"], percent) if row["seeds"] else ""
     return [
@@ -31,7 +33,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         "baseline" if baseline else difference(row),
         "baseline" if baseline else verdict(row),
         _number(row["samples_per_sec"], ",.0f"),
-        "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]" if interval else MISSING,
+        "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]{mark}" if interval else MISSING,
         _number(row["peak_memory_mib"], ",.0f", " MiB"),
         _number(row["saved_for_backward_mib"], ",.1f", " MiB"),
         _number(row["saved_ratio"], ".3f"),
@@ -70,7 +72,7 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
             )
         if row["speedup"] is not None and row["speedup_high"] < 1:
             found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x{_reason(row)}.")
-        if row["arithmetic"] and row["arithmetic"] != "native kernels":
+        if emulated(row):
             found.append(
                 f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and memory are those of fp16; "
                 "its speed says nothing about hardware with fp16 units."
@@ -142,6 +144,11 @@ def _reason(row: Mapping[str, Any]) -> str:
     name, before, after = row["slower_in"]
     compared = f"{before:.1f} ms in FP32" if before is not None else "too little in FP32 to be among its longest"
     return f", most of it in {name.removeprefix('aten::')}: {after:.1f} ms of a step, {compared}"
+
+
+def emulated(row: Mapping[str, Any]) -> bool:
+    """Whether the precision's arithmetic is made from that of another one, so that its speed is not its own."""
+    return row["arithmetic"] not in (None, "native kernels")
 
 
 def line(texts: Sequence[str]) -> str:

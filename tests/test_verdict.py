@@ -84,6 +84,12 @@ def test_no_seed_is_added_once_it_is_decided(trained: Callable[[Accuracy], list]
     assert len(runs) == 8
 
 
+def test_what_stays_open_stops_at_twenty_seeds_unless_told(trained: Callable[[Accuracy], list], tmp_path: Path) -> None:  # type: ignore[type-arg]
+    runs = trained(lambda precision, seed: 0.5 + (400 * noise(seed) if precision == "bf16" else 0.0))
+    assert run(tmp_path, "--seeds", "2", "--until-decided") == 0
+    assert len(runs) == 40
+
+
 def test_what_stays_open_stops_at_the_most_seeds(trained: Callable[[Accuracy], list], tmp_path: Path) -> None:  # type: ignore[type-arg]
     runs = trained(lambda precision, seed: 0.5 + (400 * noise(seed) if precision == "bf16" else 0.0))
     assert run(tmp_path, "--seeds", "2", "--until-decided", "--max-seeds", "7", "--require", "EQUIVALENT") == 4
@@ -96,7 +102,14 @@ def test_what_stays_open_stops_at_the_most_seeds(trained: Callable[[Accuracy], l
         (["--seeds", "1", "--require", "WORSE"], "one seed gives no verdict"),
         (["--seeds", "5", "--until-decided", "--max-seeds", "3"], "--max-seeds: 3 is less than the 5 seeds"),
         (["--require", "SAME"], "invalid choice: 'SAME'"),
-        (["--precisions", "bf16", "--require", "WORSE"], "a verdict needs fp32 and another precision"),
+        (["--precisions", "bf16", "--require", "WORSE"], "--require: a verdict needs fp32 and another precision"),
+        (
+            ["--precisions", "bf16,fp16", "--until-decided"],
+            "--until-decided: a verdict needs fp32 and another precision",
+        ),
+        (["--precisions", "fp32", "--until-decided"], "--until-decided: a verdict needs fp32 and another precision"),
+        (["--max-seeds", "7"], "--max-seeds: only --until-decided adds seeds"),
+        (["--seeds", "1", "--until-decided", "--max-seeds", "0"], "--max-seeds: 0 is less than the 1 seeds"),
     ],
 )
 def test_what_cannot_give_a_verdict_is_refused(

@@ -25,6 +25,7 @@ from train.experiment.folder import previous_config, require_same
 from train.experiment.mirrored import mirror_comparison
 
 LOOKS = 3
+MAX_SEEDS = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument(
         "--until-decided", action="store_true", help=f"add seeds while a verdict is open, in at most {LOOKS} looks"
     )
-    options.add_argument("--max-seeds", type=int, default=20, metavar="N", help="the most seeds of --until-decided")
+    options.add_argument(
+        "--max-seeds", type=int, metavar="N", help=f"the most seeds of --until-decided; {MAX_SEEDS} unless given"
+    )
     options.add_argument(
         "--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict"
     )
@@ -47,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.finish(
         lambda: Comparison(
             given.config, given.overrides, given.precisions, given.device, given.out, given.smoke
-        ).execute(seeds, given.max_seeds if given.until_decided else None, given.require, shlex.join(shown)),
+        ).execute(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, shlex.join(shown)),
         given.smoke,
     )
 
@@ -112,8 +115,9 @@ class Comparison:
             raise Refused(f"--max-seeds: {max_seeds} is less than the {seeds} seeds to begin with")
         if (max_seeds or seeds) < 2 and (required or max_seeds):
             raise Refused("--require, --until-decided: one seed gives no verdict; at least 2 seeds are needed")
-        if required and (BASELINE not in self.precisions or len(self.precisions) < 2):
-            raise Refused(f"--require: a verdict needs {BASELINE} and another precision among --precisions")
+        if (required or max_seeds) and (BASELINE not in self.precisions or len(self.precisions) < 2):
+            option = "--require" if required else "--until-decided"
+            raise Refused(f"{option}: a verdict needs {BASELINE} and another precision among --precisions")
         for precision in self.precisions:
             for seed in range(max_seeds or seeds):
                 self._check_folder(self.folder / f"{precision}-s{seed}")
@@ -179,6 +183,15 @@ class Comparison:
     def _finished(self, precision: str) -> bool:
         summaries = (read_json(self.folder / f"{precision}-s{seed}" / "summary.json") for seed in self.seeds)
         return any(summary is not None and summary.get("status") == "finished" for summary in summaries)
+
+
+def _max_seeds(until_decided: bool, given: int | None) -> int | None:
+    """The most seeds there may be, None where none are added; raises `Refused` for a number without a use."""
+    if given is not None and not until_decided:
+        raise Refused(
+            "--max-seeds: only --until-decided adds seeds, so it needs that option; --seeds sets their number"
+        )
+    return (MAX_SEEDS if given is None else given) if until_decided else None
 
 
 def _seeds_to_add(comparison: Mapping[str, Any], most: int, last: bool) -> int:

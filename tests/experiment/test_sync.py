@@ -226,9 +226,47 @@ def _damaged(folder: Path) -> Path:
     return folder
 
 
+def _with(file: str, **changes: Any) -> Callable[[Path], Path]:
+    """Changes keys of a JSON file of the run."""
+
+    def spoil(folder: Path) -> Path:
+        value = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps({**value, **changes}))
+        return folder
+
+    return spoil
+
+
+def _killed_with_a_strange_command(folder: Path) -> Path:
+    (folder / "summary.json").unlink()
+    return _with("environment.json", attempts=[{"changed": {}}, {"command": 5}])(folder)
+
+
+def _torn(folder: Path) -> Path:
+    text = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(text[: len(text) // 2])
+    return folder
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (_with("summary.json", status=["x"]), 'fp16-s1/summary.json: status is ["x"], not one of finished, failed'),
+        (_with("summary.json", status=None), "fp16-s1/summary.json: status is null, not one of finished, failed"),
+        (_with("summary.json", smoke="no"), 'fp16-s1/summary.json: smoke is "no", not true or false'),
+        (_torn, "fp16-s1/summary.json is not readable as a JSON object"),
+        (_killed_with_a_strange_command, "fp16-s1/environment.json: attempts[1].command is 5, not a text"),
+        (
+            _with("environment.json", precision={"requested": None}),
+            "fp16-s1/environment.json: precision.requested is null, not one of fp32, tf32, bf16, fp16",
+        ),
+        (
+            _with("environment.json", precision=None),
+            "fp16-s1/environment.json: precision.requested is null, not one of",
+        ),
+        (_with("environment.json", seed="zero"), 'fp16-s1/environment.json: seed is "zero", not a whole number'),
+        (_with("environment.json", seed=True), "fp16-s1/environment.json: seed is true, not a whole number"),
+        (_with("environment.json", run_id=None), "fp16-s1/environment.json: run_id is null, not a text"),
         (_no_metrics, "fp16-s1 has no metrics: metrics.jsonl is missing or has no whole line"),
         (_smoke, "fp16-s1 is a smoke run"),
         (_killed_smoke, "fp16-s1 is a smoke run"),
@@ -361,6 +399,48 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
     summary = _summary_of(path)
     for row in comparison["rows"]:
         assert without_none(summary[row["precision"]]) == without_none(row)
+
+
+def _first_row(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda comparison: comparison["rows"][0].update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda comparison: comparison.update(rows=[]), "rows is [], not a list of objects, at least one"),
+        (lambda comparison: comparison.update(runs=[3]), "runs is [3], not a list of objects, at least one"),
+        (lambda comparison: comparison.update(seeds=3), "seeds is 3, not a list of whole numbers, at least one"),
+        (lambda comparison: comparison.pop("precisions"), "precisions is null, not a list of texts, at least one"),
+        (lambda comparison: comparison.update(metric=1), "metric is 1, not a text or null"),
+        (lambda comparison: comparison["runs"][0].pop("run"), "runs[0].run is null, not a text"),
+        (_first_row("precision", ["x"]), 'rows[0].precision is ["x"], not a text'),
+        (lambda comparison: comparison["rows"][1].pop("speedup"), "rows[1].speedup is missing"),
+        (_first_row("mean", "high"), "rows[0] has a value of the wrong kind: "),
+    ],
+)
+def test_a_comparison_that_is_none_is_refused_by_file_and_key(
+    change: Callable[[dict[str, Any]], None],
+    message: str,
+    server: WandbServer,
+    experiment: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    comparison = json.loads((experiment / "comparison.json").read_text())
+    change(comparison)
+    write_json(experiment / "comparison.json", comparison)
+    assert sync.main([str(experiment)]) == 2
+    assert f"error: {experiment / 'comparison.json'}: {message}" in capfd.readouterr().err
+    assert server.operations == []
+
+
+def test_an_experiment_with_a_damaged_run_is_refused_whole(
+    server: WandbServer, experiment: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _torn(experiment / "fp16-s0")
+    assert sync.main([str(experiment)]) == 2
+    assert f"error: {experiment / 'fp16-s0' / 'summary.json'} is not readable" in capfd.readouterr().err
+    assert server.operations == []
 
 
 def _media_of(path: Path) -> tuple[dict[str, Any], dict[str, str]]:

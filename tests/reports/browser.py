@@ -57,6 +57,12 @@ window.onload = () => {{
     scroll: inner.documentElement.scrollWidth, client: inner.documentElement.clientWidth,
     body: inner.body.scrollWidth, charts: sizes.map((size) => [size.width, size.height]),
     texts: [...inner.querySelectorAll("figure svg")].map((svg) => svg.querySelectorAll("text").length),
+    scrolling: [...inner.querySelectorAll(".scroll")].filter((region) => region.scrollWidth > region.clientWidth)
+      .map((region) => region.getAttribute("aria-labelledby")),
+    cells: [...inner.querySelectorAll("tbody td, tbody th")].map((cell) => {{
+      const box = cell.getBoundingClientRect();
+      return [cell.dataset.label || "", box.left, box.right, box.height];
+    }}),
   }});
 }};
 </script></body>"""

@@ -4,10 +4,11 @@ import re
 
 import matplotlib
 import pytest
-from made_runs import compared, write_three
+from made_runs import EMULATED, compared, write_three
 from matplotlib.axes import Axes
 
 from reports import forest
+from reports.svg import PAPER
 
 Drawn = dict[float, tuple[float, float, float]]
 
@@ -54,6 +55,41 @@ def test_all_experiments_are_on_a_line_each_the_fastest_first(tmp_path, drawn):
     texts = re.findall(r"> ?(slow|fast)</text>", speedups.svg)
     assert texts == ["fast", "slow"]
     assert speedups.svg.count(">bf16</text>") == 1  # in the legend, and once
+
+
+def test_two_experiments_of_one_name_have_a_line_each(tmp_path, drawn):
+    for name in ("a", "b"):
+        write_three(tmp_path / name)
+    first, second = (compared(tmp_path / name) for name in ("a", "b"))
+    second["rows"][1] |= {"speedup": 3.0, "speedup_low": 2.9, "speedup_high": 3.2}
+    second["higher_is_better"] = False
+    speedups, qualities = forest.overview([first, second])
+    for chart in (speedups, qualities):
+        assert re.findall(r"> ?(tiny)</text>", chart.svg) == ["tiny", "tiny"]
+    assert [round(place, 2) for place in drawn] == [0.08, 0.3, 1.08, 1.3]
+    # The qualities came last: both have one difference, on sides of their own.
+    assert drawn[0.3] == pytest.approx([-value for value in reversed(drawn[1.3])])
+
+
+def test_emulated_speed_is_hollow_and_the_caption_says_so(tmp_path, monkeypatch):
+    faces = []
+    original = Axes.errorbar
+
+    def errorbar(self, value, place, **look):
+        faces.append((round(place, 2), look.get("markerfacecolor")))
+        return original(self, value, place, **look)
+
+    monkeypatch.setattr(Axes, "errorbar", errorbar)
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    speedups, qualities = forest.overview([comparison])
+    assert faces == [(0.08, None), (0.3, PAPER), (0.08, None), (0.3, None)]
+    assert f"Hollow: emulated (fp16: {EMULATED})" in speedups.caption
+    assert "fill: var(--paper); stroke: var(--fp16)" in speedups.svg
+    assert "ollow" not in qualities.caption
+    assert "var(--paper)" not in qualities.svg
+    comparison["rows"][2]["arithmetic"] = "native kernels"
+    assert "ollow" not in forest.overview([comparison])[0].caption
 
 
 def test_quality_is_in_margins_and_better_is_to_the_right(tmp_path, drawn):

@@ -12,12 +12,13 @@ from made_runs import compared, write_run, write_three
 
 from reports import index, page, table
 from reports.overview import overview
-from reports.reproduction import NOT_RUN, REPRODUCED, Reproduction
+from reports.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
 
 ROW = {
     "id": "row-1", "value": "0.92", "unit": "fraction", "precision": "fp32", "model": "TinyNet", "dataset": "dots",
     "metric": "test accuracy", "source": "https://example.org/a_b & c",
 }  # fmt: skip
+LONG = {"experiment": "a_long_name_of_an_experiment_of_many_words_on_many_samples"}
 MEASURED = Reproduction(ROW, "tiny", "bf16", REPRODUCED, (0.921, 0.919, 0.922), 0.0015, "+0.0007, within 0.005")
 
 
@@ -64,6 +65,26 @@ def test_what_is_left_out_is_named_with_the_reason(written: Path) -> None:
     assert "- gone is left out: no comparison.json & <more>" in (written / "README.md").read_text("utf-8")
 
 
+def test_the_verdict_stands_right_after_what_it_is_about(written: Path) -> None:
+    text = (written / "index.html").read_text(encoding="utf-8")
+    published, results = (
+        text.partition(f'id="{name}"')[2].partition("</table>")[0] for name in ("published", "results")
+    )
+    titles = ["published row", "experiment", "precision", "verdict", "published", "measured", "why"]
+    assert re.findall(r'<th scope="col"[^>]*>(.*?)</th>', published) == titles
+    assert re.findall(r'data-label="([^"]+)"', published) == titles[1:]
+    titles = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', results)
+    assert titles[:5] == ["experiment", "precision", "verdict", "speed-up [95%]", "metric"]
+    assert re.findall(r'data-label="([^"]+)"', results) == 6 * titles[1:]
+
+
+def test_a_folder_that_is_called_like_a_part_of_the_page_is_another_part(tmp_path: Path) -> None:
+    write_three(tmp_path / "results" / "published", seeds=1)
+    folder = tmp_path / "results" / "published"
+    index.write(tmp_path, {folder: compared(folder, seeds=1)}, {}, [MEASURED], None)
+    assert Checker((tmp_path / "index.html").read_text(encoding="utf-8")).wrong == []
+
+
 def test_no_experiment_is_said_to_be_none(tmp_path: Path) -> None:
     index.write(tmp_path, {}, {}, [], None)
     assert "No experiment has a committed record yet" in (tmp_path / "index.html").read_text(encoding="utf-8")
@@ -82,10 +103,26 @@ def test_csv_and_latex_hold_what_markdown_holds(written: Path) -> None:
     assert r"91.00\%" in latex[4]
 
 
+def test_what_latex_reads_as_a_command_is_written_out() -> None:
+    row = overview([(r"~a^b_c\d{e}", None)], "latex").splitlines()[4]
+    name = r"\textasciitilde{}a\textasciicircum{}b\_c\textbackslash{}d\{e\}"
+    assert row.startswith(name + " & ")
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
 def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
-    found = measure(written / "index.html", width)
-    assert found["scroll"] <= found["client"] <= width
-    assert found["body"] <= found["client"]
+    comparisons = {written / "results" / LONG["experiment"]: {**compared(written / "results" / "tiny"), **LONG}}
+    row = {**ROW, "precision": "fp32 (CPU path is nullcontext)", "unit": "nats/char", "dataset": "sequences " * 12}
+    why = "the noise over runs is not known from one, " * 4
+    found = Reproduction(row, LONG["experiment"], "bf16", SCALED_DOWN, (0.921, 0.919, 0.922), 0.00153, why)
+    index.write(written, comparisons, [found, Reproduction(row, "tiny", None, NOT_RUN, rule="no record")], None)
+    seen = measure(written / "index.html", width)
+    assert seen["scroll"] <= seen["client"] <= width
+    assert seen["body"] <= seen["client"]
+    assert seen["scrolling"] == []  # so that a verdict is seen without it
+    assert [label for label, *_ in seen["cells"]].count("verdict") == 1 + 3
+    for _, left, right, height in seen["cells"]:
+        assert 0 <= left < right <= seen["client"]
+        assert height > 0

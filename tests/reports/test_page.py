@@ -87,10 +87,21 @@ def test_a_page_of_nothing_is_still_a_page(tmp_path):
 def test_every_text_of_the_table_is_on_the_page(tmp_path):
     write_three(tmp_path)
     comparison = compared(tmp_path)
-    text = html.unescape(written(tmp_path))
+    text = html.unescape(re.sub("<[^>]+>", "", written(tmp_path)))
     cells = [cell for row in comparison["rows"] for cell in table.cells(row)]
     for shown in (*table.header(comparison), *table.notes(comparison), *cells):
         assert shown in text
+
+
+def test_what_decides_stands_first_and_every_cell_names_its_column(tmp_path):
+    write_three(tmp_path)
+    results = written(tmp_path).partition('id="results"')[2].partition("</table>")[0]
+    titles = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', results)
+    assert titles[:4] == ["precision", "verdict", "speed-up [95%]", "accuracy"]
+    assert sorted(titles) == sorted(table.header(compared(tmp_path)))
+    for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", results, flags=re.DOTALL):
+        assert re.findall(r'data-label="([^"]+)"', row) == titles[1:]
+    assert 'data-label="speed-up [95%]">0.80x <span class="whole">[0.80, 0.80]</span> (emulated)</td>' in results
 
 
 def test_only_a_smoke_run_has_the_banner(tmp_path):
@@ -107,7 +118,9 @@ def test_the_published_rows_that_the_runs_aim_at_have_a_table(tmp_path):
         with (run / "config.yaml").open("a") as file:
             file.write("published: [kl-resnet18-c10]\n")  # CIFAR-10, test top-1 of 93.02%
     rows = written(tmp_path).partition('id="published"')[2].partition("</table>")[0]
-    assert re.findall(r"<td>93\.02 % \(fp32\)</td><td>(.*?)</td>", rows) == [
+    titles = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', rows)
+    assert titles == ["published row", "precision", "verdict", "published", "measured", "why"]
+    assert re.findall(r'"published">93\.02 % \(fp32\)</td><td [^>]*"measured">(.*?)</td>', rows) == [
         "91 ± 1 (n=3)",
         "91 ± 0.5 (n=3)",
         "90 ± 0 (n=3)",
@@ -262,6 +275,7 @@ def test_a_browser_draws_the_charts_and_nothing_runs_over_the_edge(tmp_path, wid
     found = measure(tmp_path / "report.html", width)
     assert found["scroll"] <= found["client"] <= width
     assert found["body"] <= found["client"]
+    assert found["scrolling"] == []
     assert len(found["charts"]) == len(CHARTS)
     assert all(across > 300 and down > 50 for across, down in found["charts"])
     assert all(count >= 8 for count in found["texts"])

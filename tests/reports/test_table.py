@@ -56,6 +56,15 @@ def test_ux_06_one_seed_is_called_a_single_run(tmp_path):
     assert any("single run" in note for note in table.notes(comparison))
 
 
+def test_the_speed_of_emulated_arithmetic_is_called_that(tmp_path):
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    assert texts(comparison, "fp16")["speed-up [95%]"] == "0.80x [0.80, 0.80] (emulated)"
+    assert texts(comparison, "bf16")["speed-up [95%]"] == "2.00x [2.00, 2.00]"
+    rows_of(comparison)["fp16"]["speedup"] = None
+    assert texts(comparison, "fp16")["speed-up [95%]"] == "n/a"
+
+
 def test_mea_04_slower_is_called_slower(tmp_path):
     write_run(tmp_path, "fp32")
     write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})

@@ -24,8 +24,14 @@ def _boolean(value: Any) -> Any:
     return words.get(str(value).lower(), value)
 
 
-def _not_reserved(name: str) -> str:
-    if name in (".", "..", "smoke", "replaced"):
+def _plain_name(name: str) -> str:
+    # It becomes a folder, a name at W&B, an id in HTML, and text in Markdown and LaTeX.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        allowed = "letters a to z and A to Z, digits, '.', '_' and '-', beginning with a letter or digit"
+        raise ValueError(
+            f"name: {name!r} is no name of an experiment (without this key, the file's); allowed: {allowed}"
+        )
+    if name in ("smoke", "replaced"):
         raise ValueError(f"name: {name!r} is taken; it names the folder of the results")
     return name
 
@@ -119,7 +125,7 @@ class Experiment(Section):
     `fp32_modules` are paths of modules that compute in FP32 in every precision, for layers that fail in half.
     """
 
-    name: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]+$"), AfterValidator(_not_reserved)]
+    name: Annotated[str, AfterValidator(_plain_name)]
     model: str
     arch: str
     pretrained: bool | str = False
