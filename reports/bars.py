@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.run_record import BASELINE
-from reports.svg import MARKERS, PRECISIONS, Chart, chart, colour_of, count_of, figure_of
+from reports.svg import MARKERS, PAPER, PRECISIONS, Chart, chart, colour_of, count_of, figure_of
+from reports.table import emulated
 
 
 def speed(comparison: Mapping[str, Any]) -> Chart | None:
@@ -24,6 +25,8 @@ def speed(comparison: Mapping[str, Any]) -> Chart | None:
         for place, row in paired:
             value = row["speedup"]
             look: dict[str, Any] = {"color": colour_of(row["precision"]), "marker": MARKERS.get(row["precision"])}
+            if emulated(row):
+                look["markerfacecolor"] = PAPER
             reach = [[value - row["speedup_low"]], [row["speedup_high"] - value]]
             axes.errorbar(value, place, xerr=reach, markersize=4.5, capsize=4, **look)
             axes.annotate(f"{value:.2f}x", (value, place), (0, 7), textcoords="offset points", ha="center")
@@ -70,7 +73,7 @@ def _bars(axes: Axes, rows: Sequence[Mapping[str, Any]], key: str, label: str, f
             axes.text(0, place, " n/a", va="center")
             continue
         colour = colour_of(row["precision"])
-        face = "none" if key == "samples_per_sec" and not _native(row) else colour
+        face = "none" if key == "samples_per_sec" and emulated(row) else colour
         bar = axes.barh(place, row[key], height=0.55, facecolor=face, edgecolor=colour)
         axes.bar_label(bar, [f"{row[key]:{form}}"], padding=3)
     axes.set_xlabel(label)
@@ -78,10 +81,6 @@ def _bars(axes: Axes, rows: Sequence[Mapping[str, Any]], key: str, label: str, f
     axes.set_xlim(left=0)
 
 
-def _native(row: Mapping[str, Any]) -> bool:
-    return row["arithmetic"] in (None, "native kernels")
-
-
 def _hollow(rows: Sequence[Mapping[str, Any]]) -> str:
-    found = [f"{row['precision']} ({row['arithmetic']})" for row in rows if not _native(row)]
+    found = [f"{row['precision']} ({row['arithmetic']})" for row in rows if emulated(row)]
     return f"Hollow: {', '.join(found)}; no measure of hardware made for it." if found else ""

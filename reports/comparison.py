@@ -71,7 +71,15 @@ def compare(
         "runs": runs,
         "benchmark": benchmark and benchmark.model_dump(),
         "environment": next((found for found in environments if found), None),
+        "commits": _commits(environments),
     }
+
+
+def _commits(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The commits of all attempts of the runs."""
+    sources = [found.get("git", {}) for found in environments]
+    sources += [attempt.get("git") or {} for found in environments for attempt in found.get("attempts", [])]
+    return sorted({source["commit"] for source in sources if source.get("commit")})
 
 
 class Kept(BaseModel):

@@ -67,7 +67,7 @@ def _answer(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, model: s
         more = ", which is more than FP32 saves" if row["saved_ratio"] > 1 else ""
         memory = f"with {row['saved_ratio']:.2f}x the memory saved for backward{more}"
     sentence = f"{precision} trains {model} {_speed(row)}, {memory}; {_quality(row, baseline, seeds)}."
-    if row["arithmetic"] not in (None, "native kernels"):
+    if table.emulated(row):
         sentence += f" Its arithmetic here ({row['arithmetic']}) says nothing about the speed of {precision} hardware."
     if row["status"] != "finished":
         sentence += f" Incomplete: {row['reason']}."

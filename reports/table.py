@@ -48,6 +48,9 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
         found.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
     if len(comparison["seeds"]) == 1:
         found.append("One seed: a single run each, so a difference in accuracy cannot be told from noise.")
+    if len(comparison["commits"]) > 1:
+        commits = ", ".join(commit[:8] for commit in comparison["commits"])
+        found.append(f"Its runs are of more than one commit: {commits}.")
     judged = [row for row in comparison["rows"] if row["verdict"]]
     if judged:
         percent = judged[0]["metric"] == "eval/accuracy"

@@ -117,7 +117,7 @@ def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
     row = {**ROW, "precision": "fp32 (CPU path is nullcontext)", "unit": "nats/char", "dataset": "sequences " * 12}
     why = "the noise over runs is not known from one, " * 4
     found = Reproduction(row, LONG["experiment"], "bf16", SCALED_DOWN, (0.921, 0.919, 0.922), 0.00153, why)
-    index.write(written, comparisons, [found, Reproduction(row, "tiny", None, NOT_RUN, rule="no record")], None)
+    index.write(written, comparisons, {}, [found, Reproduction(row, "tiny", None, NOT_RUN, rule="no record")], None)
     seen = measure(written / "index.html", width)
     assert seen["scroll"] <= seen["client"] <= width
     assert seen["body"] <= seen["client"]

@@ -161,3 +161,10 @@ def test_another_metric_than_accuracy_is_a_plain_number(tmp_path):
     comparison = compared(tmp_path, "fp32,bf16", seeds=1)
     assert texts(comparison, "bf16")["perplexity"].startswith("12.5000 (single run)")
     assert texts(comparison, "bf16")["difference to FP32 [95%]"] == "+0.0000"
+
+
+def test_runs_of_several_commits_are_said_to_be(tmp_path):
+    write_three(tmp_path)
+    assert not any("commit" in note for note in table.notes(compared(tmp_path)))
+    write_run(tmp_path, "bf16", 1, environment={"git": {"commit": "fedcba9876543210", "dirty": False}})
+    assert "Its runs are of more than one commit: 01234567, fedcba98." in table.notes(compared(tmp_path))
