@@ -50,8 +50,7 @@ def build(out: Path) -> dict[str, str]:
     """
     results = out / "reports" / "results"
     if results != RESULTS:
-        shutil.rmtree(results, ignore_errors=True)  # of experiments that are no more
-        shutil.copytree(RESULTS, results)
+        shutil.copytree(RESULTS, results, dirs_exist_ok=True)
     comparisons, left_out = comparisons_in(results)
     found = reproductions(results)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

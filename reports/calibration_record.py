@@ -5,6 +5,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from reports.records import explain
+
 COMPARISONS = 12
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -57,9 +59,7 @@ def misfit(record: Mapping[str, Any]) -> str | None:
     try:
         Record.model_validate(record)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+        return explain(error)
     return None
 
 

@@ -89,7 +89,8 @@ def explain(error: ValidationError) -> str:
     fault = error.errors()[0]
     where = ".".join(map(str, fault["loc"]))
     given = "" if isinstance(fault["input"], dict | list) else f", not {str(fault['input'])[:40]!r}"
-    return f"{where}: {fault['msg'][0].lower()}{fault['msg'][1:]}{given}".removeprefix(": ")
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{where}: {message[0].lower()}{message[1:]}{given}".removeprefix(": ")
 
 
 def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
