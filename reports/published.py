@@ -29,10 +29,14 @@ def rows(path: Path = PUBLISHED) -> dict[str, dict[str, str]]:
     return found
 
 
+def configurations(configs: Path = CONFIGS) -> dict[str, dict[str, Any]]:
+    """All configurations by name; raises ValueError naming a file that is none."""
+    return {path.stem: configuration(path) for path in sorted(configs.glob("*.yaml"))}
+
+
 def experiments(configs: Path = CONFIGS) -> dict[str, dict[str, Any]]:
     """The configurations by name that aim at published rows; raises ValueError naming a file that is none."""
-    found = {path.stem: configuration(path) for path in sorted(configs.glob("*.yaml"))}
-    return {name: config for name, config in found.items() if config.get("published")}
+    return {name: config for name, config in configurations(configs).items() if config.get("published")}
 
 
 def aimed_at() -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Any]]]:

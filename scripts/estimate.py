@@ -1,8 +1,8 @@
 """What an experiment costs: python -m scripts.estimate [--output reports/estimates.json]
 
-Counts the floating-point operations of one forward pass (torch.utils.flop_counter) of
-every experiment that aims at a published number, and how many samples its training takes. `reports` turns both into
-hours from the measured speed of the quick start, at three times a forward pass a sample.
+Counts the floating-point operations of one forward pass (torch.utils.flop_counter) of every experiment, and how many
+samples its training takes. `reports` turns both into hours from the measured speed of the quick start, at three times
+a forward pass a sample.
 """
 
 import argparse
@@ -32,16 +32,17 @@ SAMPLES = {
 
 
 def main() -> int:
-    """Write the counts of every experiment that aims at a published number, and of the quick start."""
+    """Write the counts of every experiment whose data have a known size."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--output", type=Path, default=ROOT / "reports" / "estimates.json", metavar="FILE")
     output = options.parse_args().output
     found = {}
     for path in sorted((ROOT / "configs").glob("*.yaml")):
         build, task, config = assemble.script_of(path, ["pretrained=false"])
-        if config.published or config.name == "resnet20_digits":
-            found[config.name] = {"forward_flops": forward_flops(build, task, config), "samples": samples(config)}
-            print(config.name, found[config.name], flush=True)
+        if config.max_steps is None and config.data.name not in SAMPLES:
+            continue
+        found[config.name] = {"forward_flops": forward_flops(build, task, config), "samples": samples(config)}
+        print(config.name, found[config.name], flush=True)
     output.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return 0
 
@@ -54,6 +55,8 @@ def forward_flops(build: Any, task: Any, config: Experiment) -> int:
         batch = {"images": torch.zeros(1, facts.channels, facts.size, facts.size)}
     else:
         batch = {"input_ids": torch.zeros(1, config.data.length or 1, dtype=torch.int64)}
+        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+            batch["decoder_input_ids"] = torch.zeros(1, 1, dtype=torch.int64)  # the targets here are words
     # Fused attention is not counted on a CPU; with gradients and by plain products it is.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         task.forward(model, {**batch, "labels": torch.zeros(1, dtype=torch.int64)})

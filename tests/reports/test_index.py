@@ -60,6 +60,16 @@ def test_published_rows_stand_with_their_verdict_and_what_was_not_run_with_its_c
     assert "| NOT RUN | TinyNet, dots, test accuracy | https://example.org/a_b & c | no record: bash scripts/" in text
 
 
+def test_an_experiment_without_record_and_published_row_is_listed_with_its_command(written: Path) -> None:
+    sentence = "resnet20_fashion_mnist: bash scripts/compare.sh configs/resnet20_fashion_mnist.yaml"
+    assert f"<li>{sentence}" in (written / "index.html").read_text("utf-8")
+    assert f"- {sentence}" in (written / "README.md").read_text("utf-8")
+    folder = written / "results" / "resnet20_fashion_mnist"
+    write_three(folder, seeds=1)
+    index.write(written, {folder: compared(folder, seeds=1)}, {}, [MEASURED], None)
+    assert sentence not in (written / "README.md").read_text("utf-8")
+
+
 def test_what_is_left_out_is_named_with_the_reason(written: Path) -> None:
     assert "gone is left out: no comparison.json &amp; &lt;more&gt;" in (written / "index.html").read_text("utf-8")
     assert "- gone is left out: no comparison.json & <more>" in (written / "README.md").read_text("utf-8")
