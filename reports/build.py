@@ -19,16 +19,21 @@ from reports.records import read_json, write_json
 from reports.reproduction import QUICK, RESULTS, ROOT, reproductions
 
 
-def engine_table(record: dict[str, Any]) -> str:
-    """The engine's own benchmark as Markdown."""
-    lines = [f"{record['experiment']}, on {record['environment']['device']['name']}:", ""]
-    lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
-    for name, (value, low, high) in record["ratios"].items():
-        lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |")
-    lines.append(f"| loader time / bf16 step time | {record['loader_share_of_bf16_step']:.4f} | |")
-    if native := record.get("native_fp16"):
-        name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native['batch_size']}"
-        lines.append(f"| {name} | {native['throughput_over_fp32']:.4f} | single steps |")
+def engine_table(record: dict[str, Any] | None) -> str:
+    """The engine's own benchmark as Markdown; of what is not one, that it is not."""
+    if record is None:
+        return "No record: engine_benchmark.json is missing or not readable."
+    try:
+        lines = [f"{record['experiment']}, on {record['environment']['device']['name']}:", ""]
+        lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
+        for name, (value, low, high) in record["ratios"].items():
+            lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |")
+        lines.append(f"| loader time / bf16 step time | {record['loader_share_of_bf16_step']:.4f} | |")
+        if native := record.get("native_fp16"):
+            name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native['batch_size']}"
+            lines.append(f"| {name} | {native['throughput_over_fp32']:.4f} | single steps |")
+    except (KeyError, TypeError, ValueError) as error:
+        return f"No record: engine_benchmark.json is not one of scripts.bench_engine: {error!r}."
     return "\n".join(lines)
 
 
@@ -56,8 +61,7 @@ def build(out: Path) -> dict[str, str]:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     quick = comparisons.get(results / QUICK)
     quick_table = table.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}."
-    benchmark = read_json(results / "engine_benchmark.json")
-    engine = engine_table(benchmark) if benchmark else "No record: engine_benchmark.json is missing or not readable."
+    engine = engine_table(read_json(results / "engine_benchmark.json"))
     for name, content in {
         "results": quick_table,
         "engine": engine,

@@ -41,6 +41,14 @@ def test_committed_tables_and_pages_are_what_the_records_give(tmp_path):
             assert made.read_bytes() == committed.read_bytes(), committed
 
 
+def test_an_engine_benchmark_that_is_none_is_said_to_be():
+    assert build.engine_table(None).startswith("No record: ")
+    assert "is not one of scripts.bench_engine: KeyError('experiment')" in build.engine_table({})
+    record = build.read_json(build.RESULTS / "engine_benchmark.json")
+    assert "is not one" in build.engine_table({**record, "ratios": {"a": "b"}})
+    assert "is not one" not in build.engine_table(record)
+
+
 def test_committed_records_are_of_clean_trees_and_full_runs():
     comparisons, left_out = comparisons_in(build.RESULTS)
     assert comparisons
