@@ -145,8 +145,8 @@ def _reason(row: Mapping[str, Any]) -> str:
     if not row["slower_in"]:
         return ""
     name, before, after = row["slower_in"]
-    compared = f"{before:.1f} ms in FP32" if before is not None else "too little in FP32 to be among its longest"
-    return f", most of it in {name.removeprefix('aten::')}: {after:.1f} ms of a step, {compared}"
+    compared = f"{before:.3g} ms in FP32" if before is not None else "too little in FP32 to be among its longest"
+    return f", most of it in {name.removeprefix('aten::')}: {after:.3g} ms of a step, {compared}"
 
 
 def emulated(row: Mapping[str, Any]) -> bool:

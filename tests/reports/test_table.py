@@ -82,9 +82,9 @@ def test_mea_04_slower_is_called_slower(tmp_path):
         (
             {"aten::conv": 5.0, "aten::add": 1.0},
             {"aten::conv": 25.5, "aten::add": 2.0},
-            "conv: 25.5 ms of a step, 5.0 ms",
+            "conv: 25.5 ms of a step, 5 ms",
         ),
-        ({"aten::add": 1.0}, {"aten::copy_": 3.0, "aten::add": 2.0}, "copy_: 3.0 ms of a step, too little in FP32"),
+        ({"aten::add": 1.0}, {"aten::copy_": 3.0, "aten::add": 2.0}, "copy_: 3 ms of a step, too little in FP32"),
     ],
 )
 def test_mea_04_a_slower_precision_says_where_it_loses_most(tmp_path, fp32, bf16, reason):
