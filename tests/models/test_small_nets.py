@@ -15,6 +15,7 @@ PARAMETERS = {
     "fashion_simple_net": 421_642,
     "two_convolutions": 832 + 51_264 + 3_212_288 + 10_250,
     "two_convolutions_83k": 83_466,
+    "softmax_regression": 784 * 10 + 10,
 }
 FAMILY = {arch: family for family, names in vision.FAMILIES.items() for arch in names}
 

@@ -127,7 +127,7 @@ def test_three_pairs_stand_beside_five() -> None:
         ({"margin": 0.0}, "not a calibration record: margin: "),
         ({"speed": [{"first": [1.0, 1.0], "second": [1.0]}] * 12}, "speed.0: 2 blocks of first, 1 of second"),
         ({"speed": [{"first": [], "second": []}] * 12}, "not a calibration record: speed.0.first: "),
-        ({"speed": [{"first": [1.0]}] * 12}, "not a calibration record: speed.0.second: Field required"),
+        ({"speed": [{"first": [1.0]}] * 12}, "not a calibration record: speed.0.second: field required"),
         ({"speed": [{"first": [1.0], "second": [0.0]}] * 12}, "not a calibration record: speed.0.second.0: "),
         ({"environment": []}, "not a calibration record: environment: "),
     ],
@@ -144,7 +144,7 @@ def test_a_record_that_must_not_be_published_is_left_out_with_its_reason(
 def test_a_record_without_a_key_is_left_out(key: str) -> None:
     torn = record()
     del torn[key]
-    assert f"not a calibration record: {key}: Field required" in notes(torn)
+    assert f"not a calibration record: {key}: field required" in notes(torn)
     assert real_rows(torn) == []
 
 
