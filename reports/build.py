@@ -57,7 +57,7 @@ def build(out: Path) -> dict[str, str]:
     if results != RESULTS:
         shutil.copytree(RESULTS, results, dirs_exist_ok=True)
     comparisons, left_out = comparisons_in(results)
-    found = reproductions(results)
+    found = reproductions(results, comparisons)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     quick = comparisons.get(results / QUICK)
     quick_table = table.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}."

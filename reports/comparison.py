@@ -1,13 +1,12 @@
 """From the run folders of one experiment to its comparison: one row a precision, every figure from a record."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from reports.records import explain, read_environment
+from reports.records import read_as, read_environment
 from reports.run_record import BASELINE, FAILED, FINISHED, PAIRED, read_run
 from reports.speed import Benchmark, read_benchmark
 from reports.statistics import Verdict, judge, mean, standard_deviation
@@ -104,11 +103,9 @@ def recorded(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        kept = Kept.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        raise ValueError(f"{path} is not that of a comparison: {explain(error)}") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not readable as JSON: {error}") from None
+        kept = read_as(Kept, path, "that of a comparison")
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from None
     return compare(folder, kept.precisions, kept.seeds, kept.command, kept.margin, kept.looks, publish=True)
 
 

@@ -5,10 +5,10 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 # What readers of environment.json rely on, in the form of an example: an object, a list of one kind, or a text. Any
 # part may be absent or null, because records of other versions lack some.
@@ -21,6 +21,7 @@ ENVIRONMENT: dict[str, Any] = {
     "git": {},
     "precision": {"effective": {}, "module_outputs": {}},
 }
+Model = TypeVar("Model", bound=BaseModel)
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -91,6 +92,16 @@ def explain(error: ValidationError) -> str:
     given = "" if isinstance(fault["input"], dict | list) else f", not {str(fault['input'])[:40]!r}"
     message = fault["msg"].removeprefix("Value error, ")
     return f"{where}: {message[0].lower()}{message[1:]}{given}".removeprefix(": ")
+
+
+def read_as(model: type[Model], path: Path, what: str) -> Model:
+    """The JSON in `path` as a `model`; raises ValueError, to stand after the file's name, where it is not `what`."""
+    try:
+        return model.model_validate(revive(json.loads(path.read_text(encoding="utf-8"))))
+    except ValidationError as error:
+        raise ValueError(f"is not {what}: {explain(error)}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"is not readable as JSON: {error}") from None
 
 
 def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:

@@ -109,14 +109,18 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: f
     return Judgement(ABOVE if better else BELOW, f"{shown}, beyond {margin:.3g}; {beyond}", gap, noise)
 
 
-def reproductions(results: Path = RESULTS) -> list[Reproduction]:
+def reproductions(
+    results: Path = RESULTS, recorded: Mapping[Path, Mapping[str, Any]] | None = None
+) -> list[Reproduction]:
     """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv.
 
+    `recorded` are the `comparisons_in` the folder `results`, from a caller that has read them already.
     Raises ValueError as `published.aimed_at` does.
     """
     found: list[Reproduction] = []
     rows, aims = published.aimed_at()
-    comparisons = {folder.name: comparison for folder, comparison in comparisons_in(results)[0].items()}
+    recorded = comparisons_in(results)[0] if recorded is None else recorded
+    comparisons = {folder.name: comparison for folder, comparison in recorded.items()}
     for identity, row in rows.items():
         names = [name for name, config in aims.items() if identity in config["published"]]
         for name in names:

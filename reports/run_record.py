@@ -1,15 +1,14 @@
 """One run folder as evidence: its figures, or the reason why none of them may be counted."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from reports.records import explain, read_environment, read_lines, revive
+from reports.records import read_as, read_environment, read_lines
 
 BASELINE = "fp32"
 FINISHED, FAILED, MISSING = "finished", "failed", "missing"
@@ -107,11 +106,9 @@ def _read_summary(path: Path) -> tuple[Summary, str, str | None]:
     if not path.exists():
         return Summary(), MISSING, "no summary.json: the run never began or was killed"
     try:
-        summary = Summary.model_validate(revive(json.loads(path.read_text(encoding="utf-8"))))
-    except ValidationError as error:
-        return Summary(), FAILED, f"its summary.json is not one of a run: {explain(error)}"
-    except (OSError, ValueError) as error:
-        return Summary(), FAILED, f"its summary.json is not readable as JSON: {error}"
+        summary = read_as(Summary, path, "one of a run")
+    except ValueError as error:
+        return Summary(), FAILED, f"its summary.json {error}"
     if summary.status == FINISHED:
         return summary, FINISHED, None
     return summary, summary.status, summary.reason or f"its status is {summary.status!r}"

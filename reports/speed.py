@@ -1,13 +1,12 @@
 """The speed of a comparison, from the blocks of its benchmark.json."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from reports.records import explain, revive
+from reports.records import read_as
 from reports.run_record import BASELINE, FINISHED
 from reports.statistics import Interval, drift, speedup
 
@@ -76,11 +75,9 @@ def read_benchmark(
     if not path.exists():
         return None, "its speed was not measured"
     try:
-        found = Benchmark.model_validate(revive(json.loads(path.read_text(encoding="utf-8"))))
-    except ValidationError as error:
-        return None, f"its speed is left out: benchmark.json is not one: {explain(error)}"
-    except (OSError, ValueError) as error:
-        return None, f"its speed is left out: benchmark.json is not readable as JSON: {error}"
+        found = read_as(Benchmark, path, "one")
+    except ValueError as error:
+        return None, f"its speed is left out: benchmark.json {error}"
     for key in ("config_sha256", "device"):
         known, own = {run[key] for run in runs if run["status"] == FINISHED}, getattr(found, key)
         if own is not None and known and own not in known:
