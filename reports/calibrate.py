@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,25 @@ from numpy.random import Generator
 
 from reports.calibration_record import why_unfit
 from reports.records import read_json
-from reports.statistics import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, judge, speedup
+from reports.statistics import (
+    BETTER,
+    DEFAULT_SEEDS,
+    EQUIVALENT,
+    INCONCLUSIVE,
+    LOOKS,
+    MAX_SEEDS,
+    WORSE,
+    judge,
+    seeds_for_next_look,
+    seeds_to_decide,
+    speedup,
+)
 from reports.table import line
 
 RECORD = Path(__file__).resolve().parent / "results" / "calibration.json"
 SIMULATIONS = 10_000
+GROWING = 1_000  # simulations of --until-decided, each of which asks for several verdicts and their power
 SEEDS = 5
-FEWER_SEEDS = 3  # what a comparison has unless it is told otherwise: shown, not promised
 NOISE = (0.25, 0.5, 1.0)  # standard deviation of a paired difference, in margins
 TOO_MUCH_NOISE = 2.0  # of which `SEEDS` pairs cannot be expected to decide: shown, not promised
 INJECTED = 2.0  # margins
@@ -39,8 +50,9 @@ PROMISE = (
     f"Promised, for comparisons of at least {SEEDS} pairs whose differences have a standard deviation of up to one "
     f"margin: WORSE or BETTER in at most {MOST_ALARMS:.0%} of those without a difference; a loss of {INJECTED:g} "
     f"margins found, as WORSE, in at least {FEWEST_FOUND:.0%}; and at least {FEWEST_HOLDING:.0%} of the intervals of "
-    f"the speed of FP32 over itself hold 1. What {FEWER_SEEDS} pairs, the default, and noise above one margin leave "
-    "INCONCLUSIVE is shown beside it; nothing is promised of them."
+    f"the speed of FP32 over itself hold 1. What {DEFAULT_SEEDS} pairs, the default, and noise above one margin leave "
+    f"INCONCLUSIVE is shown beside it; nothing is promised of them. `--until-decided` goes from "
+    f"{DEFAULT_SEEDS} to {MAX_SEEDS} pairs, in at most {LOOKS} looks."
 )
 
 
@@ -53,6 +65,24 @@ def words(differences: Sequence[Sequence[float]], margin: float, resolution: flo
 def simulated(draw: Generator, noise: float, shift: float = 0.0, pairs: int = SEEDS) -> Counter[str]:
     """Verdicts of simulated comparisons, noise and shift in margins."""
     return words(draw.normal(shift, noise, (SIMULATIONS, pairs)).tolist(), margin=1.0)
+
+
+def until_decided(draw: Generator, noise: float, shift: float = 0.0) -> Counter[str]:
+    """Verdicts of simulated comparisons that add seeds as `--until-decided` does, noise and shift in margins."""
+    return Counter(_added_to(pairs) for pairs in draw.normal(shift, noise, (GROWING, MAX_SEEDS)).tolist())
+
+
+def _added_to(pairs: Sequence[float]) -> str:
+    """The last verdict, with a margin of 1, on as many of these pairs as were asked for."""
+    count = DEFAULT_SEEDS
+    for look in range(1, LOOKS + 1):
+        verdict = judge(pairs[:count], 1.0, higher_is_better=True, looks=LOOKS)
+        assert verdict is not None  # there are at least two pairs
+        if verdict.word != INCONCLUSIVE:
+            return verdict.word
+        needed = seeds_to_decide(verdict.difference.value, verdict.deviation, 1.0, LOOKS, MAX_SEEDS)
+        count = seeds_for_next_look(count, [needed], MAX_SEEDS, last=look + 1 >= LOOKS)
+    return INCONCLUSIVE
 
 
 def real(record: Mapping[str, Any], shift: float = 0.0) -> Counter[str]:
@@ -124,13 +154,15 @@ def _keeps(kept: bool, what: str, count: str) -> str:
 @cache  # the same every time, and seconds of work
 def _simulated_rows() -> list[list[str]]:
     draw = np.random.default_rng(0)
-    same, worse = [], []
-    for noise, pairs in product((*NOISE, TOO_MUCH_NOISE), (FEWER_SEEDS, SEEDS)):
-        title = f"noise {noise:g} margin{'s' if noise > 1 else ''}, {pairs} pairs"
-        same.append(_cells(f"simulated, no difference, {title}", simulated(draw, noise, pairs=pairs)))
-        found = simulated(draw, noise, -INJECTED, pairs)
-        worse.append(_cells(f"simulated, {INJECTED:g} margins worse, {title}", found, WORSE))
-    return same + worse
+    rows: list[list[str]] = []
+    for shift, what, only in ((0.0, "no difference", None), (-INJECTED, f"{INJECTED:g} margins worse", WORSE)):
+        for noise in (*NOISE, TOO_MUCH_NOISE):
+            title = f"simulated, {what}, noise {noise:g} margin{'s' if noise > 1 else ''}"
+            for pairs in (DEFAULT_SEEDS, SEEDS):
+                rows.append(_cells(f"{title}, {pairs} pairs", simulated(draw, noise, shift, pairs), only))
+            grown = f"{title}, {DEFAULT_SEEDS} to {MAX_SEEDS} pairs until decided"
+            rows.append(_cells(grown, until_decided(draw, noise, shift), only))
+    return rows
 
 
 def markdown(rows: Sequence[Sequence[str]], notes: str) -> str:

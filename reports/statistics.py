@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 RESAMPLES = 4000
 SIGNIFICANCE = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
+LOOKS = 3  # how often whoever adds seeds may ask for the verdict
+DEFAULT_SEEDS, MAX_SEEDS = 3, 20  # of a comparison, and the most of one that adds them, unless told otherwise
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"
 VERDICTS = (EQUIVALENT, WORSE, BETTER, INCONCLUSIVE)
 
@@ -96,31 +99,44 @@ def _quantile(share: float, freedom: int) -> float:
     return float(stats.t.ppf(share, freedom))
 
 
-def seeds_to_decide(difference: float, deviation: float, margin: float, looks: int = 1) -> int | None:
+def seeds_to_decide(
+    difference: float, deviation: float, margin: float, looks: int = 1, most: int = MOST_SEEDS
+) -> int | None:
     """The fewest pairs that would give a verdict with 80% power, were this the true difference and deviation.
 
     The power of the two one-sided tests is the usual lower bound from two noncentral t distributions
-    (Phillips 1990, https://doi.org/10.1007/BF01063556). None where `MOST_SEEDS` would not do.
+    (Phillips 1990, https://doi.org/10.1007/BF01063556). None where `most` would not do.
     """
-    significance = SIGNIFICANCE / looks
     if margin <= 0 or deviation <= 0:
         return None
-
-    def decides(count: int) -> bool:
-        return _power(count, difference, deviation, margin, significance) >= POWER
-
-    return next(filter(decides, range(2, MOST_SEEDS + 1)), None)
+    counts = np.arange(2, most + 1)
+    deciding = counts[_power(counts, difference, deviation, margin, SIGNIFICANCE / looks) >= POWER]
+    return int(deciding[0]) if deciding.size else None
 
 
-def _power(count: int, difference: float, deviation: float, margin: float, significance: float) -> float:
-    """The greater chance of the two ways to a verdict with `count` pairs."""
-    error, freedom = deviation / math.sqrt(count), count - 1
+def seeds_for_next_look(count: int, needed: Sequence[int | None], most: int, last: bool) -> int:
+    """How many seeds to have for the next look after one with `count`: as many as the open verdicts need.
+
+    `needed` holds for every open verdict how many seeds would decide it, None where that is more than can be
+    asked for. The last look has `most`; without an open verdict there is none, and `count` stays.
+    """
+    if not needed:
+        return count
+    return most if last else min(most, max(count + 1, *(seeds or most for seeds in needed)))
+
+
+def _power(
+    counts: NDArray[np.int64], difference: float, deviation: float, margin: float, significance: float
+) -> NDArray[np.float64]:
+    """The greater chance of the two ways to a verdict, for each number of pairs in `counts`."""
+    error, freedom = deviation / np.sqrt(counts), counts - 1
     one_sided, two_sided = (stats.t.ppf(1 - tail, freedom) for tail in (significance, significance / 2))
     above = stats.nct.sf(one_sided, freedom, (difference + margin) / error)
     below = stats.nct.cdf(-one_sided, freedom, (difference - margin) / error)
     shift = abs(difference) / error
     apart = stats.nct.sf(two_sided, freedom, shift)
-    return float(np.nanmax([above + below - 1, apart, 0.0]))
+    greater: NDArray[np.float64] = np.fmax(np.fmax(above + below - 1, apart), 0.0)  # of a NaN and a number, the number
+    return greater
 
 
 def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.records import to_line, write_json
+from reports.statistics import LOOKS
 from train import compare
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "resnet20_digits.yaml"
@@ -73,7 +74,7 @@ def test_seeds_are_added_until_it_is_decided(trained: Callable[[Accuracy], list]
     assert run(tmp_path, "--seeds", "2", "--until-decided", "--max-seeds", "60") == 0
     comparison = json.loads((tmp_path / "resnet20_digits" / "comparison.json").read_text())
     assert comparison["rows"][1]["verdict"] == "EQUIVALENT"
-    assert comparison["looks"] == compare.LOOKS
+    assert comparison["looks"] == LOOKS
     assert 2 < len(comparison["seeds"]) <= 60
     assert {seed for _, seed in runs} == set(comparison["seeds"])
 

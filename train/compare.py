@@ -15,7 +15,7 @@ from reports import page, table
 from reports.comparison import compare, succeeded
 from reports.records import read_json, write_json
 from reports.run_record import BASELINE
-from reports.statistics import INCONCLUSIVE, VERDICTS
+from reports.statistics import DEFAULT_SEEDS, INCONCLUSIVE, LOOKS, MAX_SEEDS, VERDICTS, seeds_for_next_look
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment, signals
@@ -24,16 +24,13 @@ from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
 from train.experiment.mirrored import mirror_comparison
 
-LOOKS = 3
-MAX_SEEDS = 20
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: that of the worst run, 0 when all went well."""
     options = command.parser("train.compare", "Train an experiment in several precisions and compare them.")
     options.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated: fp32, tf32, bf16, fp16")
     options.add_argument(
-        "--seeds", type=int, metavar="N", help="runs per precision, with seeds 0 to N-1; 3, in a smoke run 1"
+        "--seeds", type=int, metavar="N", help=f"runs per precision, with seeds 0 to N-1; {DEFAULT_SEEDS}, smoke: 1"
     )
     options.add_argument(
         "--until-decided", action="store_true", help=f"add seeds while a verdict is open, in at most {LOOKS} looks"
@@ -45,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict"
     )
     given = options.parse(arguments)
-    seeds = (1 if given.smoke else 3) if given.seeds is None else given.seeds
+    seeds = (1 if given.smoke else DEFAULT_SEEDS) if given.seeds is None else given.seeds
     shown = ["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)]
     return command.finish(
         lambda: Comparison(
@@ -195,14 +192,11 @@ def _max_seeds(until_decided: bool, given: int | None) -> int | None:
 
 
 def _seeds_to_add(comparison: Mapping[str, Any], most: int, last: bool) -> int:
-    """How many seeds there should be for the next look: as many as are said to decide, in the last one `most`."""
-    count = len(comparison["seeds"])
+    """How many seeds there should be for the next look; a first seed alone says nothing of how many will do."""
     mixed = [row for row in comparison["rows"] if row["precision"] != BASELINE]
     open_rows = [row for row in mixed if row["verdict"] in (None, INCONCLUSIVE)]
-    if not open_rows:
-        return count
-    needed = [row["seeds_needed"] or (most if row["verdict"] else 3) for row in open_rows]
-    return most if last else min(most, max(count + 1, *needed))
+    needed = [row["seeds_needed"] if row["verdict"] else DEFAULT_SEEDS for row in open_rows]
+    return seeds_for_next_look(len(comparison["seeds"]), needed, most, last)
 
 
 def _judged(comparison: Mapping[str, Any], required: str | None) -> int:

@@ -10,6 +10,7 @@ import pytest
 from reports import calibrate
 from reports.calibration_record import misfit, why_unfit
 from reports.records import read_json, write_json
+from reports.statistics import DEFAULT_SEEDS
 
 
 @pytest.mark.parametrize("noise", calibrate.NOISE)
@@ -22,6 +23,19 @@ def test_simulated_false_alarms_are_rare(noise: float) -> None:
 def test_simulated_losses_of_two_margins_are_found(noise: float) -> None:
     found = calibrate.simulated(np.random.default_rng(1), noise, -calibrate.INJECTED)
     assert found["WORSE"] / found.total() >= 0.89
+
+
+@pytest.mark.parametrize("noise", [*calibrate.NOISE, calibrate.TOO_MUCH_NOISE])
+def test_looking_again_while_seeds_are_added_raises_no_false_alarms(noise: float) -> None:
+    found = calibrate.until_decided(np.random.default_rng(1), noise)
+    assert found.total() == calibrate.GROWING
+    assert (found["WORSE"] + found["BETTER"]) / found.total() <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / calibrate.GROWING)
+
+
+def test_adding_seeds_decides_what_five_leave_open() -> None:
+    grown = calibrate.until_decided(np.random.default_rng(1), calibrate.TOO_MUCH_NOISE, -calibrate.INJECTED)
+    fixed = calibrate.simulated(np.random.default_rng(1), calibrate.TOO_MUCH_NOISE, -calibrate.INJECTED)
+    assert grown["WORSE"] / grown.total() > 0.9 > fixed["WORSE"] / fixed.total()
 
 
 def test_real_comparisons_take_each_run_once() -> None:
@@ -104,7 +118,7 @@ def test_three_pairs_stand_beside_five() -> None:
     for noise in ("0.25 margin", "0.5 margin", "1 margin", "2 margins"):
         three = names.index(f"simulated, 2 margins worse, noise {noise}, 3 pairs")
         assert names[three + 1] == f"simulated, 2 margins worse, noise {noise}, 5 pairs"
-    few = calibrate.simulated(np.random.default_rng(1), 1.0, -calibrate.INJECTED, calibrate.FEWER_SEEDS)
+    few = calibrate.simulated(np.random.default_rng(1), 1.0, -calibrate.INJECTED, DEFAULT_SEEDS)
     assert 0.4 < few["WORSE"] / few.total() < 0.55  # of a loss that five find in nine of ten
 
 

@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reports.statistics import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, drift, judge, seeds_to_decide, speedup
+from reports.statistics import (
+    BETTER,
+    EQUIVALENT,
+    INCONCLUSIVE,
+    WORSE,
+    drift,
+    judge,
+    seeds_for_next_look,
+    seeds_to_decide,
+    speedup,
+)
 
 finite = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4))
 
@@ -89,6 +99,31 @@ def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons
 
 def test_a_difference_at_the_margin_is_never_decided_by_more_seeds_of_equivalence() -> None:
     assert seeds_to_decide(0.0, 10.0, 0.005) is None
+
+
+def test_seeds_that_would_decide_are_not_looked_for_beyond_the_most_there_may_be() -> None:
+    needed = seeds_to_decide(0.0, 0.006, 0.005)
+    assert needed is not None
+    assert seeds_to_decide(0.0, 0.006, 0.005, most=needed) == needed
+    assert seeds_to_decide(0.0, 0.006, 0.005, most=needed - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("needed", "last", "expected"),
+    [
+        ([], False, 3),  # nothing is open
+        ([7], False, 7),
+        ([7, 12], False, 12),
+        ([2], False, 4),  # the estimate was of these three: it did not come out, so one more at least
+        ([500], False, 20),
+        ([7, None], False, 20),
+        ([7], True, 20),
+    ],
+)
+def test_the_next_look_has_the_seeds_that_the_open_verdicts_need(
+    needed: list[int | None], last: bool, expected: int
+) -> None:
+    assert seeds_for_next_look(3, needed, 20, last) == expected
 
 
 def test_equal_work_in_equal_time_is_a_speedup_of_one() -> None:
