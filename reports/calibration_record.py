@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from reports.records import explain
+from reports.records import Part, explain
 
 COMPARISONS = 12
 
@@ -13,9 +13,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class _Part(BaseModel):
-    # Records of later versions may hold more; none may hold a text for a number, or one that is not finite.
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+class _Part(Part):
+    # Of a calibration, no number may be other than finite.
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class Blocks(_Part):

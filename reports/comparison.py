@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from reports.records import read_as, read_environment
+from reports.environment_record import read_environment
+from reports.records import Part, read_as
 from reports.run_record import BASELINE, FAILED, FINISHED, PAIRED, read_run
 from reports.speed import Benchmark, read_benchmark
 from reports.statistics import Verdict, judge, mean, standard_deviation
@@ -81,10 +80,8 @@ def _commits(environments: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted({source["commit"] for source in sources if source.get("commit")})
 
 
-class Kept(BaseModel):
+class Kept(Part):
     """What a comparison.json is made anew from."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     precisions: list[str]
     seeds: list[int]

@@ -8,8 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import charts, reproduction, table
+from reports.environment_record import read_environment
 from reports.published_table import RULE, published_cells
-from reports.records import read_config, read_environment, read_lines
+from reports.records import read_config, read_lines
 from reports.run_record import BASELINE
 
 TEMPLATES = Environment(

@@ -3,26 +3,24 @@
 import contextlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-# What readers of environment.json rely on, in the form of an example: an object, a list of one kind, or a text. Any
-# part may be absent or null, because records of other versions lack some.
-ENVIRONMENT: dict[str, Any] = {
-    "run_id": "",
-    "attempts": [{"changed": {}, "git": {}}],
-    "versions": {},
-    "device": {"type": "", "name": ""},
-    "cpu": {"instruction_sets": [""]},
-    "git": {},
-    "precision": {"effective": {}, "module_outputs": {}},
-}
-Model = TypeVar("Model", bound=BaseModel)
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Part(BaseModel):
+    """Types are taken as they are written: a number as text is no number."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+Model = TypeVar("Model", bound=Part)
 
 
 def plain(value: Any) -> Any:
@@ -89,8 +87,9 @@ def explain(error: ValidationError) -> str:
     """The first fault that a model found in a record, in words."""
     fault = error.errors()[0]
     where = ".".join(map(str, fault["loc"]))
-    given = "" if isinstance(fault["input"], dict | list) else f", not {str(fault['input'])[:40]!r}"
-    message = fault["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(fault["input"], dict | list) else f", not {json.dumps(plain(fault['input']))[:40]}"
+    # The reader has a JSON file before them, not this project's classes.
+    message = re.sub(r"dictionary( or instance of \w+)?", "object", fault["msg"].removeprefix("Value error, "))
     return f"{where}: {message[0].lower()}{message[1:]}{given}".removeprefix(": ")
 
 
@@ -102,36 +101,6 @@ def read_as(model: type[Model], path: Path, what: str) -> Model:
         raise ValueError(f"is not {what}: {explain(error)}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"is not readable as JSON: {error}") from None
-
-
-def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
-    """The object in environment.json at `path` without null parts, and None; or nothing, and what is wrong with it.
-
-    A file that is missing has nothing, and nothing is wrong with it.
-    """
-    if not path.exists():
-        return {}, None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        return {}, f"{path} is not readable as JSON: {error}"
-    if misfit := _misfit(value, ENVIRONMENT):
-        return {}, f"{path} is not the environment of a run: {misfit}"
-    return {key: revive(part) for key, part in value.items() if part is not None}, None
-
-
-def _misfit(value: Any, example: Any, name: str = "") -> str | None:
-    """The first part of `value` that is not of the kind of `example`, and what it is instead; None when all are."""
-    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
-    if not isinstance(value, type(example)):
-        return f"{name or 'it'} is {json.dumps(value)[:40]}, not {kinds[type(example)]}"
-    parts: list[tuple[str, Any, Any]] = []
-    if isinstance(value, dict):
-        named = [(f"{name}.{key}".lstrip("."), key) for key in example if value.get(key) is not None]
-        parts = [(where, value[key], example[key]) for where, key in named]
-    elif isinstance(value, list):
-        parts = [(f"{name}[{index}]", item, example[0]) for index, item in enumerate(value)]
-    return next((found for part in parts if (found := _misfit(part[1], part[2], part[0]))), None)
 
 
 def to_line(value: dict[str, Any]) -> str:

@@ -6,20 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from reports.records import read_as, read_environment, read_lines
+from reports.environment_record import read_environment
+from reports.records import Part, read_as, read_lines
 
 BASELINE = "fp32"
 FINISHED, FAILED, MISSING = "finished", "failed", "missing"
 # Equal for all runs of one seed: a pair that began from other weights or saw other data is no pair.
 PAIRED = ("initial_weights_sha256", "data_order_sha256", "config_sha256", "device")
-
-
-class Part(BaseModel):
-    """Types are taken as they are written: a number as text is no number."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
 
 class Effective(Part):

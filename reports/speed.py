@@ -4,19 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from reports.records import read_as
+from reports.records import Part, read_as
 from reports.run_record import BASELINE, FINISHED
 from reports.statistics import Interval, drift, speedup
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Benchmark(BaseModel):
+class Benchmark(Part):
     """What is read of benchmark.json: the seconds of equally many blocks of each precision, taken in turns."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     samples_per_step: PositiveInt
     block_steps: PositiveInt

@@ -296,10 +296,16 @@ def test_ckp_05_metrics_that_lack_lines_of_the_checkpoint_are_refused(
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ('{"attempts": 5}', "is not the environment of a run: attempts is 5, not a list"),
-        ('{"attempts": [{}, "x"]}', 'is not the environment of a run: attempts[1] is "x", not an object'),
-        ('{"run_id": 7}', "is not the environment of a run: run_id is 7, not a text"),
-        ('["attempts"]', 'is not the environment of a run: it is ["attempts"], not an object'),
+        ('{"attempts": 5}', "is not the environment of a run: attempts: input should be a valid list, not 5"),
+        (
+            '{"attempts": [{}, "x"]}',
+            "is not the environment of a run: attempts.1: input should be a valid object",
+        ),
+        ('{"run_id": 7}', "is not the environment of a run: run_id: input should be a valid string, not 7"),
+        (
+            '["attempts"]',
+            "is not the environment of a run: input should be a valid object",
+        ),
         ('{"attempts": [', "is not readable as JSON: Expecting value"),
     ],
 )

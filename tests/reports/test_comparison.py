@@ -130,11 +130,11 @@ def test_a_run_extended_to_other_epochs_is_not_averaged(tmp_path):
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ('{"attempts": 5}', "attempts is 5, not a list"),
-        ('{"attempts": [{"changed": [2, 4]}]}', "attempts[0].changed is [2, 4], not an object"),
-        ('{"cpu": {"instruction_sets": [null]}}', "cpu.instruction_sets[0] is null, not a text"),
-        ('{"device": "Some CPU"}', 'device is "Some CPU", not an object'),
-        ("[1]", "it is [1], not an object"),
+        ('{"attempts": 5}', "attempts: input should be a valid list, not 5"),
+        ('{"attempts": [{"changed": [2, 4]}]}', "attempts.0.changed: input should be a valid object"),
+        ('{"cpu": {"instruction_sets": [null]}}', "cpu.instruction_sets.0: input should be a valid string, not null"),
+        ('{"device": "Some CPU"}', 'device: input should be a valid object, not "Some CPU"'),
+        ("[1]", "input should be a valid object"),
         ("{", "is not readable as JSON"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_run_with_torn_lines_is_left_out(tmp_path):
 
 SUMMARY = {
     '{"status": "finis': "its summary.json is not readable as JSON: ",
-    "[1]": "its summary.json is not one of a run: input should be a valid dictionary",
+    "[1]": "its summary.json is not one of a run: input should be a valid object",
 }
 
 
@@ -235,11 +235,11 @@ def test_a_torn_summary_is_no_missing_run(tmp_path, text):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"final": None}, "final: input should be a valid dictionary, not 'None'"),
+        ({"final": None}, "final: input should be a valid object, not null"),
         ({"final": {"eval/accuracy": "0.99"}}, "its eval/accuracy is 0.99"),
         ({"final": {"eval/accuracy": 99.4}}, "its eval/accuracy is 99.4, not from 0 to 1"),
         ({"final": {"eval/accuracy": 0.915, "eval/loss": [1]}}, "final.eval/loss"),
-        ({"skipped_steps": "2"}, "skipped_steps: input should be a valid integer, not '2'"),
+        ({"skipped_steps": "2"}, 'skipped_steps: input should be a valid integer, not "2"'),
         ({"higher_is_better": None}, "whether a higher eval/accuracy is better is not in its record"),
         ({"seed": 0}, "its record is of precision bf16 (effective bf16) and seed 0"),
         (
@@ -299,11 +299,11 @@ def test_a_source_that_had_changes_in_an_earlier_attempt_is_not_published(tmp_pa
     [
         ({"config_sha256": "another"}, "config_sha256 of benchmark.json is not that of the runs"),
         ({"device": "another"}, "device of benchmark.json is not that of the runs"),
-        ({"seconds": None}, "seconds: input should be a valid dictionary, not 'None'"),
+        ({"seconds": None}, "seconds: input should be a valid object, not null"),
         ({"seconds": {"fp32": [1.0, 1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
         ({"seconds": {"fp32": [1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
-        ({"seconds": {"fp32": [1.0, 0.0], "bf16": [1.0, 1.0]}}, "input should be greater than 0, not '0.0'"),
-        ({"seconds": {"fp32": [1.0, math.nan], "bf16": [1.0, 1.0]}}, "input should be a finite number, not 'nan'"),
+        ({"seconds": {"fp32": [1.0, 0.0], "bf16": [1.0, 1.0]}}, "input should be greater than 0, not 0.0"),
+        ({"seconds": {"fp32": [1.0, math.nan], "bf16": [1.0, 1.0]}}, 'input should be a finite number, not "NaN"'),
         ({"smoke": True}, "benchmark.json is of a smoke run"),
         ({"git": {"commit": "a", "dirty": True}}, "the source of benchmark.json had changes"),
     ],

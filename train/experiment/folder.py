@@ -10,7 +10,8 @@ from typing import IO, Any
 
 import yaml
 
-from reports.records import read_environment, read_json, read_lines, write_json, write_whole
+from reports.environment_record import read_environment
+from reports.records import read_json, read_lines, write_json, write_whole
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences

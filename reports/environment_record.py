@@ -1,0 +1,53 @@
+"""What a run says of where it ran: environment.json."""
+
+from pathlib import Path
+from typing import Any
+
+from reports.records import Part, read_as, read_json
+
+
+class Attempt(Part):
+    changed: dict[str, Any] | None = None
+    git: dict[str, Any] | None = None
+    command: str | None = None
+
+
+class Device(Part):
+    type: str | None = None
+    name: str | None = None
+
+
+class Processor(Part):
+    instruction_sets: list[str] | None = None
+
+
+class Arithmetic(Part):
+    requested: str | None = None
+    effective: dict[str, Any] | None = None
+    module_outputs: dict[str, Any] | None = None
+
+
+class Environment(Part):
+    """What readers of environment.json rely on. Any part may be absent or null: records of other versions lack some."""
+
+    run_id: str | None = None
+    attempts: list[Attempt] | None = None
+    versions: dict[str, Any] | None = None
+    device: Device | None = None
+    cpu: Processor | None = None
+    git: dict[str, Any] | None = None
+    precision: Arithmetic | None = None
+
+
+def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
+    """The object in environment.json at `path` without null parts, and None; or nothing, and what is wrong with it.
+
+    A file that is missing has nothing, and nothing is wrong with it.
+    """
+    if not path.exists():
+        return {}, None
+    try:
+        read_as(Environment, path, "the environment of a run")
+    except ValueError as error:
+        return {}, f"{path} {error}"
+    return {key: part for key, part in (read_json(path) or {}).items() if part is not None}, None
