@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.run_record import BASELINE
-from reports.svg import MARKERS, PAPER, PRECISIONS, Chart, chart, colour_of, count_of, figure_of
+from reports.svg import PRECISIONS, Chart, chart, colour_of, count_of, figure_of, mark_of
 from reports.table import emulated
 
 
@@ -24,11 +24,8 @@ def speed(comparison: Mapping[str, Any]) -> Chart | None:
         axes.axvline(1, color=PRECISIONS[BASELINE], linewidth=1)
         for place, row in paired:
             value = row["speedup"]
-            look: dict[str, Any] = {"color": colour_of(row["precision"]), "marker": MARKERS.get(row["precision"])}
-            if emulated(row):
-                look["markerfacecolor"] = PAPER
             reach = [[value - row["speedup_low"]], [row["speedup_high"] - value]]
-            axes.errorbar(value, place, xerr=reach, markersize=4.5, capsize=4, **look)
+            axes.errorbar(value, place, xerr=reach, capsize=4, **mark_of(row["precision"], emulated(row)))
             axes.annotate(f"{value:.2f}x", (value, place), (0, 7), textcoords="offset points", ha="center")
         axes.set_xlabel("speed-up over FP32 [x]")
         axes.margins(x=0.25)

@@ -9,32 +9,16 @@ nothing; a test runs it and compares.
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reports import index, page, published_table, table
 from reports.comparison import comparisons_in
+from reports.engine_record import engine_table
 from reports.overview import FORMATS, overview
 from reports.records import read_json, write_json
 from reports.reproduction import QUICK, RESULTS, ROOT, reproductions
-
-
-def engine_table(record: dict[str, Any] | None) -> str:
-    """The engine's own benchmark as Markdown; of what is not one, that it is not."""
-    if record is None:
-        return "No record: engine_benchmark.json is missing or not readable."
-    try:
-        lines = [f"{record['experiment']}, on {record['environment']['device']['name']}:", ""]
-        lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
-        for name, (value, low, high) in record["ratios"].items():
-            lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |")
-        lines.append(f"| loader time / bf16 step time | {record['loader_share_of_bf16_step']:.4f} | |")
-        if native := record.get("native_fp16"):
-            name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native['batch_size']}"
-            lines.append(f"| {name} | {native['throughput_over_fp32']:.4f} | single steps |")
-    except (KeyError, TypeError, ValueError) as error:
-        return f"No record: engine_benchmark.json is not one of scripts.bench_engine: {error!r}."
-    return "\n".join(lines)
 
 
 def between_markers(text: str, name: str, content: str) -> str:
@@ -50,8 +34,8 @@ def between_markers(text: str, name: str, content: str) -> str:
 def build(out: Path) -> dict[str, str]:
     """Write README.md, reports/index.html, reports/README.md and reports/results/ under `out`, from the records.
 
-    Returns, by name, why experiments were left out. Raises ValueError naming what is wrong in published.csv or in a
-    configuration; nothing is written then.
+    Returns, by name, why experiments, and runs and figures of them, were left out. Raises ValueError naming what is
+    wrong in published.csv or in a configuration; nothing is written then.
     """
     results = out / "reports" / "results"
     if results != RESULTS:
@@ -61,7 +45,7 @@ def build(out: Path) -> dict[str, str]:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     quick = comparisons.get(results / QUICK)
     quick_table = table.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}."
-    engine = engine_table(read_json(results / "engine_benchmark.json"))
+    engine = engine_table(results / "engine_benchmark.json")
     for name, content in {
         "results": quick_table,
         "engine": engine,
@@ -73,7 +57,13 @@ def build(out: Path) -> dict[str, str]:
         page.write(folder, comparison)
     (out / "README.md").write_text(readme, encoding="utf-8")
     index.write(out / "reports", comparisons, left_out, found, read_json(results / "calibration.json"))
-    return left_out
+    return left_out | _incomplete(comparisons)
+
+
+def _incomplete(comparisons: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
+    """By experiment and precision, which of its runs and figures are in no table."""
+    rows = [(folder.name, row) for folder, comparison in comparisons.items() for row in comparison["rows"]]
+    return {f"{name} {row['precision']}": row["reason"] for name, row in rows if row["reason"]}
 
 
 def main() -> int:
@@ -90,6 +80,7 @@ def main() -> int:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)
             print(overview([(folder.name, found) for folder, found in comparisons.items()], given.format))
+            left_out |= _incomplete(comparisons)
         else:
             left_out = build((given.out or ROOT).resolve())
     except ValueError as error:

@@ -19,7 +19,7 @@ class _Part(Part):
 
 
 class Blocks(_Part):
-    """Seconds of neighbouring blocks of FP32 and of FP32 again."""
+    """Seconds of the blocks of FP32 and of FP32 again, round by round."""
 
     first: list[Seconds] = Field(min_length=1)
     second: list[Seconds] = Field(min_length=1)

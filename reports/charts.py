@@ -17,7 +17,8 @@ from reports.svg import INK, MARKERS, STYLE, Chart, chart, colour_of, count_of, 
 Comparison = Mapping[str, Any]
 # As markers do in `reports.svg`, dashes tell precisions and seeds apart where colour does not.
 DASHES: dict[str, Any] = {"fp32": "-", "tf32": "-.", "bf16": (0, (5, 1.5)), "fp16": (0, (1.5, 1))}
-SEED_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), "-.")
+SEED_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), "-.", (0, (8, 1, 1, 1, 1, 1)))
+MOST_CROSSES = 200
 
 
 def draw(comparison: Comparison, histories: Histories) -> list[Chart]:
@@ -75,6 +76,7 @@ def _metric(comparison: Comparison, histories: Histories) -> Chart | None:
 def _scale(comparison: Comparison, histories: Histories) -> Chart | None:
     figure, (axes,) = figure_of(2.9)
     totals: dict[str, list[int]] = {}
+    crosses: list[tuple[int, float]] = []
     for run in comparison["runs"]:
         scales = series(histories[run["run"]], "amp/scale")
         if not scales:
@@ -89,9 +91,12 @@ def _scale(comparison: Comparison, histories: Histories) -> Chart | None:
         axes.step(list(scales), list(scales.values()), **look)
         before = [0, *skipped.values()]
         at = [step for (step, count), last in zip(skipped.items(), before, strict=False) if count > last]
-        axes.plot(at, [scales[step] for step in at], "x", color=INK, markersize=6)
+        crosses += [(step, scales[step]) for step in at if step in scales]
     if not totals:
         return None
+    few = len(crosses) <= MOST_CROSSES
+    if few and crosses:
+        axes.plot(*zip(*crosses, strict=True), "x", color=INK, markersize=6)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"2{_superscript(round(math.log2(value)))}"))
@@ -100,7 +105,8 @@ def _scale(comparison: Comparison, histories: Histories) -> Chart | None:
     counts = [
         f"{name}: {count_of(sum(found), 'skipped step')} over {count_of(len(found))}." for name, found in totals.items()
     ]
-    text = f"One line a seed. A cross marks where steps were skipped since the point before. {' '.join(counts)}"
+    marked = "A cross marks where" if few else f"At {len(crosses):,} points, too many to mark each,"
+    text = f"One line a seed. {marked} steps were skipped since the point before. {' '.join(counts)}"
     return chart(figure, "scale", "Loss scale against step", text)
 
 

@@ -1,10 +1,14 @@
 """From the run folders of one experiment to its comparison: one row a precision, every figure from a record."""
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+
 from reports.environment_record import read_environment
+from reports.recipe import departures, first_recipe, read_recipe
 from reports.records import Part, read_as
 from reports.run_record import BASELINE, FAILED, FINISHED, PAIRED, read_run
 from reports.speed import Benchmark, read_benchmark
@@ -24,6 +28,7 @@ COLUMNS = (
     "speedup_high",
     "peak_memory_mib",
     "saved_for_backward_mib",
+    "peak_ratio",
     "saved_ratio",
     "skipped_steps",
     "status",
@@ -50,7 +55,9 @@ def compare(
     runs = [read_run(folder, precision, seed, publish) for precision in precisions for seed in seeds]
     for seed in seeds:
         _check_equal([run for run in runs if run["seed"] == seed], PAIRED, f"the precisions of seed {seed}")
-    _check_equal(runs, ("config_sha256",), "the seeds")
+    _check_equal(runs, ("config_sha256", "metric", "eval_samples"), "the seeds")
+    _check_recipes(folder, runs)
+    _check_distinct(folder, runs)
     benchmark, unmeasured = read_benchmark(folder / "benchmark.json", runs, publish)
     experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
     rows = [_row(experiment, precision, runs, benchmark, unmeasured, margin, looks) for precision in precisions]
@@ -83,18 +90,25 @@ def _commits(environments: Sequence[Mapping[str, Any]]) -> list[str]:
 class Kept(Part):
     """What a comparison.json is made anew from."""
 
-    precisions: list[str]
-    seeds: list[int]
+    precisions: list[str] = Field(min_length=1)
+    seeds: list[NonNegativeInt] = Field(min_length=1)
     command: str
-    margin: float
-    looks: int = 1
+    margin: float = Field(gt=0, allow_inf_nan=False)
+    looks: PositiveInt = 1
+
+    @field_validator("precisions", "seeds")
+    @classmethod
+    def _each_once(cls, values: list[Any]) -> list[Any]:
+        if len(set(values)) < len(values):
+            raise ValueError("must have each once")
+        return values
 
 
 def recorded(folder: Path) -> dict[str, Any] | None:
     """The comparison in `folder`, made anew from its run records for publication; None where there is none.
 
     Its list of runs, its command, its margin and its looks are kept. Raises ValueError naming a comparison.json
-    that is not one.
+    that is not one, or that does not count all runs beside it, or not by the margin of their configuration.
     """
     path = folder / "comparison.json"
     if not path.exists():
@@ -103,6 +117,12 @@ def recorded(folder: Path) -> dict[str, Any] | None:
         kept = read_as(Kept, path, "that of a comparison")
     except ValueError as error:
         raise ValueError(f"{path} {error}") from None
+    counted = {f"{precision}-s{seed}" for precision in kept.precisions for seed in kept.seeds}
+    if others := sorted({run.parent.name for run in folder.glob("*-s*/summary.json")} - counted):
+        raise ValueError(f"{path} does not count {', '.join(others)}")
+    margin = first_recipe(folder / run for run in sorted(counted)).get("margin", kept.margin)
+    if margin != kept.margin:
+        raise ValueError(f"{path} has the margin {kept.margin:g}, and its runs' config.yaml has {margin:g}")
     return compare(folder, kept.precisions, kept.seeds, kept.command, kept.margin, kept.looks, publish=True)
 
 
@@ -136,6 +156,28 @@ def _check_equal(runs: Sequence[dict[str, Any]], keys: Sequence[str], where: str
                 run["reason"] = f"not paired: {key} differs between {where}"
 
 
+def _check_recipes(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
+    """Name the runs whose config.yaml is not that of the first."""
+    finished = [run for run in runs if run["status"] == FINISHED]
+    recipes = [read_recipe(folder / run["run"]) for run in finished]
+    for run, recipe in zip(finished, recipes, strict=True):
+        if changed := departures(recipe, recipes[0]):
+            run["status"] = FAILED
+            run["reason"] = f"its config.yaml is not that of {finished[0]['run']}: {', '.join(changed)}"
+
+
+def _check_distinct(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
+    """Name the runs that are copies of another one."""
+    finished = [run for run in runs if run["status"] == FINISHED]
+    known: dict[str, dict[str, Any]] = {}
+    for run in finished:
+        identity = read_environment(folder / run["run"] / "environment.json")[0].get("run_id")
+        other = known.setdefault(identity, run) if identity else run
+        if other is not run:
+            for copy in (run, other):
+                copy["status"], copy["reason"] = FAILED, f"{other['run']} and {run['run']} are one run, {identity}"
+
+
 def _row(
     experiment: str,
     precision: str,
@@ -152,9 +194,6 @@ def _row(
     paired = [run for run in done if precision != BASELINE and run["seed"] in baseline]
     differences = [run["value"] - baseline[run["seed"]]["value"] for run in paired]
     verdict = _verdict(paired, [baseline[run["seed"]]["value"] for run in paired], margin, looks)
-    saved = _common(run["saved_for_backward_mib"] for run in done)
-    saved_baseline = _common(run["saved_for_backward_mib"] for run in baseline.values())
-    peaks = [run["peak_memory_mib"] for run in done if run["peak_memory_mib"] is not None]
     measured = benchmark if benchmark and precision in benchmark.seconds else None
     ratio = measured.speedup(precision) if measured else None
     missing = None if measured else unmeasured or "its speed was not measured"
@@ -178,11 +217,12 @@ def _row(
         "speedup": ratio.value if ratio else None,
         "speedup_low": ratio.low if ratio else None,
         "speedup_high": ratio.high if ratio else None,
-        "peak_memory_mib": max(peaks, default=None),
-        "saved_for_backward_mib": saved,
+        "peak_memory_mib": _largest(done, "peak_memory_mib"),
+        "saved_for_backward_mib": _largest(done, "saved_for_backward_mib"),
         "drift": measured.drift(precision) if measured else None,
         "slower_in": measured.slower_in(precision) if measured else None,
-        "saved_ratio": saved / saved_baseline if saved is not None and saved_baseline else None,
+        "peak_ratio": _ratio(done, baseline, "peak_memory_mib"),
+        "saved_ratio": _ratio(done, baseline, "saved_for_backward_mib"),
         "skipped_steps": _total(run["skipped_steps"] for run in done),
         "status": broken[0]["status"] if broken else FAILED if missing else FINISHED,
         "reason": "; ".join(reasons) or None,
@@ -210,7 +250,12 @@ def _total(values: Iterable[int | None]) -> int | None:
     return sum(known) if known and len(known) == len(found) else None
 
 
-def _common(values: Any) -> float | None:
-    """The value that all runs share: bytes saved for backward do not depend on the seed."""
-    found = [value for value in values if value is not None]
-    return max(found, default=None)
+def _largest(runs: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return max((run[key] for run in runs if run[key] is not None), default=None)
+
+
+def _ratio(runs: Sequence[Mapping[str, Any]], baseline: Mapping[int, Mapping[str, Any]], key: str) -> float | None:
+    """The median over seeds of the ratio to FP32, of what was measured in both; texts of other lengths need others."""
+    pairs = [(run[key], baseline[run["seed"]][key]) for run in runs if run["seed"] in baseline]
+    ratios = [own / other for own, other in pairs if own is not None and other]
+    return statistics.median(ratios) if ratios else None

@@ -6,9 +6,14 @@ from typing import Any
 from reports.records import Part, read_as, read_json
 
 
+class Source(Part):
+    commit: str | None = None
+    dirty: bool | None = None
+
+
 class Attempt(Part):
     changed: dict[str, Any] | None = None
-    git: dict[str, Any] | None = None
+    git: Source | None = None
     command: str | None = None
 
 
@@ -35,7 +40,8 @@ class Environment(Part):
     versions: dict[str, Any] | None = None
     device: Device | None = None
     cpu: Processor | None = None
-    git: dict[str, Any] | None = None
+    git: Source | None = None
+    seed: int | None = None
     precision: Arithmetic | None = None
 
 

@@ -1,6 +1,6 @@
 """Differences to FP32 with their intervals, one line each: of one comparison's pairs, and of all comparisons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.run_record import BASELINE
-from reports.svg import MARKERS, PAPER, PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of
+from reports.svg import PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of, mark_of
 from reports.table import emulated
 
 Row = Mapping[str, Any]
@@ -50,7 +50,8 @@ def overview(comparisons: Sequence[Mapping[str, Any]]) -> list[Chart]:
 
 
 def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
-    lines = _sorted(comparisons, "speedup")
+    # Speed that is not the precision's own does not decide where an experiment stands.
+    lines = _sorted(comparisons, "speedup", lambda _, row: (not emulated(row), row["speedup"]))
     if not lines:
         return None
     figure, axes = _lines(_names(lines), 0.4, inside=True)
@@ -58,7 +59,7 @@ def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     _marks(axes, shown, "speedup", lambda row: 1.0)
     axes.axvline(1, color=PRECISIONS[BASELINE], linewidth=1)
     axes.set_xlabel("speed-up over FP32 [x]")
-    text = "Samples per second over those of FP32: median ratio of neighbouring blocks and its 95% interval."
+    text = "Samples per second over those of FP32: median ratio of the blocks of a round and its 95% interval."
     hollow = sorted({f"{row['precision']}: {row['arithmetic']}" for rows in shown for row in rows if row["hollow"]})
     if hollow:
         text += f" Hollow: emulated ({'; '.join(hollow)}), which says nothing about the speed of hardware made for it."
@@ -68,13 +69,13 @@ def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
 def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     judged = [
         (found, [row for row in rows if row["verdict"] is not None])
-        for found, rows in _sorted(comparisons, "difference")
+        for found, rows in _sorted(comparisons, "difference_low", _better_by)
     ]
     lines = [(found, rows) for found, rows in judged if rows]
     if not lines:
         return None
     figure, axes = _lines(_names(lines), 0.4, inside=True)
-    shown = [[{**row, "sign": 1 if found["higher_is_better"] else -1} for row in rows] for found, rows in lines]
+    shown = [[{**row, "sign": _sign(found)} for row in rows] for found, rows in lines]
     _marks(axes, shown, "difference", lambda row: row["sign"] / row["margin"])
     axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
@@ -87,13 +88,27 @@ def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     return chart(figure, "qualities", "Whether it costs accuracy", text)
 
 
-def _sorted(comparisons: Sequence[Mapping[str, Any]], key: str) -> list[Line]:
-    """Each comparison with its mixed precisions' rows that have `key`, the greatest first; none without rows."""
+def _sign(comparison: Mapping[str, Any]) -> int:
+    return 1 if comparison["higher_is_better"] else -1
+
+
+def _better_by(comparison: Mapping[str, Any], row: Row) -> float:
+    """In margins."""
+    return float(_sign(comparison) * row["difference"] / row["margin"])
+
+
+def _sorted(comparisons: Sequence[Mapping[str, Any]], key: str, worth: Callable[..., Any]) -> list[Line]:
+    """Each comparison with its mixed precisions' rows that have `key`, that of most `worth` first; none without rows.
+
+    `worth` is that of a comparison and one of its rows; a comparison has that of its best row.
+    """
     lines = [
         (comparison, [row for row in comparison["rows"] if row["precision"] != BASELINE and row[key] is not None])
         for comparison in comparisons
     ]
-    return sorted((line for line in lines if line[1]), key=lambda line: -max(row[key] for row in line[1]))
+    return sorted(
+        (line for line in lines if line[1]), key=lambda line: max(worth(line[0], row) for row in line[1]), reverse=True
+    )
 
 
 def _names(lines: Sequence[Line]) -> list[str]:
@@ -127,11 +142,9 @@ def _marks(axes: Axes, lines: Sequence[Sequence[Row]], key: str, scale: Any) -> 
 def _mark(axes: Axes, row: Row, place: float, key: str, scale: float, label: str | None = None) -> None:
     """One value with its interval, times `scale`; not filled where the row is `hollow`."""
     value, *ends = (scale * row[name] for name in (key, f"{key}_low", f"{key}_high"))
-    look: dict[str, Any] = {"color": colour_of(row["precision"]), "marker": MARKERS.get(row["precision"])}
-    if row.get("hollow"):
-        look["markerfacecolor"] = PAPER
+    look = mark_of(row["precision"], row.get("hollow", False))
     reach = [[value - min(ends)], [max(ends) - value]]
-    axes.errorbar(value, place, xerr=reach, markersize=4.5, capsize=2.5, linewidth=1, label=label, **look)
+    axes.errorbar(value, place, xerr=reach, capsize=2.5, linewidth=1, label=label, **look)
 
 
 def _finished(comparison: Mapping[str, Any], precision: str) -> list[Row]:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from reports import calibrate, forest, page, table
 from reports import published as published_rows
 from reports.overview import Entry, cells, overview
-from reports.published_table import RULE, TITLES, published_cells
+from reports.published_table import RULE, TITLES, about, published_cells
 from reports.reproduction import NOT_RUN, Reproduction, hours
 
 
@@ -55,7 +55,7 @@ def _unrun(recorded: Collection[str], needed: Mapping[str, float]) -> list[str]:
     found = []
     for name, config in published_rows.configurations().items():
         if name not in recorded and not config.get("published"):
-            cost = f", about {needed[name]:,.3g} h a run here" if name in needed else ""
+            cost = f", {about(needed[name])} a run here" if name in needed else ""
             found.append(f"{name}: bash scripts/compare.sh configs/{name}.yaml{cost}")
     return found
 

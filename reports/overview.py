@@ -15,6 +15,7 @@ from reports import table
 from reports.records import read_json
 
 FORMATS = ("markdown", "latex", "csv")
+TEXTS = 2  # columns before the figures: experiment, precision
 Entry = tuple[str, Mapping[str, Any] | None]
 
 
@@ -27,7 +28,7 @@ def overview(entries: Sequence[Entry], form: str = "markdown") -> str:
         return buffer.getvalue().rstrip("\n")
     if form == "latex":
         return _latex(titles, rows)
-    lines = [titles, [":--", ":--", *["--:"] * (len(titles) - 2)], *rows]
+    lines = [titles, [*[":--"] * TEXTS, *["--:"] * (len(titles) - TEXTS)], *rows]
     return "\n".join(table.line(texts) for texts in lines)
 
 
@@ -40,10 +41,12 @@ def cells(entries: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
             rows.append([name, table.MISSING, "no comparison.json: it did not finish"])
             continue
         precision, metric, *others = table.header(comparison)
-        titles = ["experiment", precision, "metric", *others]
+        titles = ["experiment", precision, "metric", *others, "device"]
+        device = table.name_of_device(comparison)
         for row in comparison["rows"]:
             precision, value, *figures = table.cells(row)
-            rows.append([comparison["experiment"], precision, f"{metric} {value}" if row["seeds"] else value, *figures])
+            value = f"{metric} {value}" if row["seeds"] else value
+            rows.append([comparison["experiment"], precision, value, *figures, device])
     titles = titles or ["experiment", "precision", "metric"]
     return titles, [row + [table.MISSING] * (len(titles) - len(row)) for row in rows]
 
@@ -53,7 +56,7 @@ def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     special = {character: f"\\{character}" for character in "&%$#_{}"} | {"±": r"$\pm$"}
     special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     lines = [" & ".join("".join(special.get(c, c) for c in text) for text in row) + r" \\" for row in (titles, *rows)]
-    head = [rf"\begin{{tabular}}{{ll{'r' * (len(titles) - 2)}}}", r"\toprule", lines[0], r"\midrule"]
+    head = [rf"\begin{{tabular}}{{{'l' * TEXTS}{'r' * (len(titles) - TEXTS)}}}", r"\toprule", lines[0], r"\midrule"]
     return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 

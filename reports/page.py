@@ -10,7 +10,8 @@ from markupsafe import Markup
 from reports import charts, reproduction, table
 from reports.environment_record import read_environment
 from reports.published_table import RULE, published_cells
-from reports.records import read_config, read_lines
+from reports.recipe import first_recipe
+from reports.records import numbers, read_lines
 from reports.run_record import BASELINE
 
 TEMPLATES = Environment(
@@ -56,7 +57,7 @@ def model_of(folder: Path, comparison: Mapping[str, Any]) -> str:
 
 
 def _recorded_config(folder: Path, comparison: Mapping[str, Any]) -> dict[str, Any]:
-    return read_config(folder / run["run"] for run in comparison["runs"])
+    return first_recipe(folder / run["run"] for run in comparison["runs"])
 
 
 def _answer(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, model: str, seeds: int) -> str:
@@ -116,7 +117,7 @@ def _html(folder: Path, comparison: Mapping[str, Any]) -> str:
     names = [run["run"] for run in comparison["runs"]]
     environments = {name: found for name in names if (found := read_environment(folder / name / "environment.json")[0])}
     config = _recorded_config(folder, comparison)
-    histories = {name: read_lines(folder / name / "metrics.jsonl")[0] for name in names}
+    histories = {name: numbers(read_lines(folder / name / "metrics.jsonl")[0]) for name in names}
     drawn = charts.draw(comparison, histories)
     published = [published_cells(found) for found in reproduction.of_comparison(folder, comparison)]
     return TEMPLATES.get_template("page.html.jinja").render(

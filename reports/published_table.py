@@ -11,7 +11,8 @@ ORDER = ("fp32", "tf32", "bf16", "fp16")
 RULE = (
     "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
     "published loss. WITHIN NOISE: it is not, but there are at least 3 runs, and the published figure lies where 95% "
-    "of single runs of ours would, evaluated on as many samples as the source drew. "
+    "of single runs of ours would, evaluated on as many samples as the source drew; where these reach further than ten "
+    "times those limits, it tells nothing and does not count. "
     "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
     "are selected as the source selects them; where it does not state how, the last evaluation is taken."
 )
@@ -42,7 +43,7 @@ def published_cells(found: Reproduction, hours: float | None = None) -> dict[str
     why = found.rule
     if found.verdict == NOT_RUN and found.command != "":
         command = found.command or f"bash scripts/reproduce.sh {row['id']}"
-        why += f": {command}" + (f", about {hours:,.3g} h a run here" if hours else "")
+        why += f": {command}" + (f", {about(hours)} a run here" if hours else "")
     address = re.match(r"https?://\S+", row["source"])
     return {
         "id": row["id"],
@@ -56,6 +57,13 @@ def published_cells(found: Reproduction, hours: float | None = None) -> dict[str
         "why": why,
         "href": address[0].rstrip(",") if address else "",
     }
+
+
+def about(hours: float) -> str:
+    """An estimate in words, of which more than two digits would be made up."""
+    if hours < 0.01:
+        return "less than 0.01 h"
+    return f"about {float(f'{hours:.2g}'):,g} h"
 
 
 def summary(found: Sequence[Reproduction]) -> str:

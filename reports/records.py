@@ -4,11 +4,10 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -78,7 +77,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The object in `path`; None when there is no readable one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return revive(value) if isinstance(value, dict) else None
 
@@ -99,7 +98,7 @@ def read_as(model: type[Model], path: Path, what: str) -> Model:
         return model.model_validate(revive(json.loads(path.read_text(encoding="utf-8"))))
     except ValidationError as error:
         raise ValueError(f"is not {what}: {explain(error)}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"is not readable as JSON: {error}") from None
 
 
@@ -111,10 +110,10 @@ def to_line(value: dict[str, Any]) -> str:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects in a JSON-lines file, and how many lines were left out because a killed process tore them."""
     rows, torn = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict):
             rows.append(revive(value))
@@ -123,11 +122,11 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     return rows, torn
 
 
-def read_config(runs: Iterable[Path]) -> dict[str, Any]:
-    """The configuration recorded in the first of the run folders `runs` that has a readable one; empty without."""
-    for run in runs:
-        with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
-            found = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-            if isinstance(found, dict):
-                return found
-    return {}
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether `value` is a number, finite or not; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def numbers(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl without what is no number: a curve is drawn of a damaged record too."""
+    return [{key: value for key, value in row.items() if is_number(value)} for row in rows]

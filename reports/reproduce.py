@@ -8,6 +8,7 @@ import difflib
 import sys
 
 from reports import published
+from reports.published_table import about
 from reports.reproduction import hours, reproductions
 
 
@@ -47,7 +48,7 @@ def listing() -> list[str]:
     for found in reproductions():
         row, name = found.row, found.experiment or ""
         shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.mean is not None else found.verdict
-        cost = f"about {needed[name]:,.3g} h a run" if name in needed else "cost not known"
+        cost = f"{about(needed[name])} a run" if name in needed else "cost not known"
         figure = f"{row['metric']} {row['value']} {row['unit']}"
         data = aims[name]["data"]["name"]
         lines.append(f"{row['id']}  {name}  {row['model']}  {figure}  {shown}  data {data}, {cost} in FP32 on a CPU")

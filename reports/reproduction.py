@@ -8,7 +8,8 @@ evaluation is taken, and best of several runs means the best epoch of each of ou
   error, 1% of a loss.
 - WITHIN NOISE: it is not, but at least 3 runs were measured and the published figure lies in the 95% prediction
   interval for one more run of ours (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so
-  that it could be one. Fewer runs do not know their noise: with two, t is 12.7 and any figure would pass. Where the
+  that it could be one. Fewer runs do not know their noise: with two, t is 12.7 and any figure would pass; nor does
+  it pass where that interval reaches further than 10 margins to either side, as one diverged run makes it. Where the
   source evaluated on `evaluated_samples` drawn at random, one run has the error of such a mean too (1.96 times its
   standard deviation, measured by `scripts.evaluation_noise`), added in squares.
 - ABOVE, BELOW: neither, and ours is better, or worse.
@@ -28,7 +29,8 @@ from scipy import stats
 
 from reports import published
 from reports.comparison import comparisons_in
-from reports.records import read_config, read_json, read_lines
+from reports.recipe import departures, first_recipe
+from reports.records import read_json, read_lines
 from reports.run_record import BASELINE
 from reports.selection import figure, finite, said
 from reports.speed import read_benchmark
@@ -38,12 +40,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 POINTS, SHARE = 0.5, 0.01
 FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
+MOST_NOISE = 10  # margins; where single runs differ by more, any figure would be one of them
 QUICK = "resnet20_digits"
 REPRODUCED, WITHIN_NOISE, ABOVE, BELOW = "REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW"
 SCALED_DOWN, NOT_RUN = "SCALED-DOWN", "NOT RUN"
 UNITS = ("%", "fraction", "nats/char", "nats/token")
-# Keys of a configuration that are no part of the recipe.
-NO_RECIPE = frozenset({"name", "published", "reduced", "margin", "log_every", "checkpoint_every", "workers"})
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,17 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: f
     shown = f"{gap:+.4g} from the published {target:g}"
     if abs(gap) <= margin:
         return Judgement(REPRODUCED, f"{shown}, within {margin:.3g}", gap, noise)
-    if noise is not None and abs(gap) <= noise:
+    if noise is not None and noise <= MOST_NOISE * margin and abs(gap) <= noise:
         drawn = f" evaluated on {row['evaluated_samples']} samples drawn at random" if error else ""
         rule = f"{shown}, beyond {margin:.3g} but within {noise:.3g}, where 95% of single runs{drawn} lie"
         return Judgement(WITHIN_NOISE, rule, gap, noise)
     better = (gap < 0) == (loss or "error" in row["metric"])
-    beyond = f"beyond the noise of {count} runs, {noise:.3g}" if noise is not None else _unknown_noise(count)
+    if noise is None:
+        beyond = f"the noise of {count} run{'s' if count > 1 else ''} is not known well enough"
+    elif abs(gap) <= noise:
+        beyond = f"the noise of {count} runs, {noise:.3g}, is too large to tell anything by"
+    else:
+        beyond = f"beyond the noise of {count} runs, {noise:.3g}"
     return Judgement(ABOVE if better else BELOW, f"{shown}, beyond {margin:.3g}; {beyond}", gap, noise)
 
 
@@ -135,7 +141,7 @@ def of_comparison(folder: Path, comparison: Mapping[str, Any]) -> list[Reproduct
 
     A row that is not published any more, or not yet, is NOT RUN: a report that ends a long training must not fail.
     """
-    aims = read_config(folder / run["run"] for run in comparison["runs"]).get("published")
+    aims = first_recipe(folder / run["run"] for run in comparison["runs"]).get("published")
     if not aims:
         return []
     rows, name, found = published.rows(), comparison["experiment"], []
@@ -164,11 +170,15 @@ def _of_experiment(
     if comparison is None or row["unit"] not in UNITS:
         reason = "no record" if comparison is None else f"{row['metric']} in {row['unit']} is not what a run records"
         return [Reproduction(row, name, None, NOT_RUN, rule=reason, command=command)]
-    reduced = _reduced(read_config(folder / run["run"] for run in comparison["runs"]), config or {}, name)
-    found = []
+    recipe = first_recipe(folder / run["run"] for run in comparison["runs"])
+    reduced = _reduced(recipe, config or {}, name)
+    held_out = bool(recipe.get("data", {}).get("held_out"))
+    selected, found = said(row["selection"], held_out), []
     for precision in comparison["precisions"]:
         runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
-        values = {run["run"]: figure(read_lines(folder / run["run"] / "metrics.jsonl")[0], row) for run in runs}
+        values = {
+            run["run"]: figure(read_lines(folder / run["run"] / "metrics.jsonl")[0], row, held_out) for run in runs
+        }
         known = {run: value for run, value in values.items() if value is not None}
         without = [run for run in values if run not in known]
         left_out = f"no finite evaluation to take: {', '.join(without)}" if without else ""
@@ -180,12 +190,10 @@ def _of_experiment(
         measured = tuple(known.values())
         judged = judge_reproduction(measured, row, error)
         if reduced:
-            parts = [reduced, judged.rule.partition(",")[0], left_out, said(row["selection"])]
+            parts = [reduced, judged.rule.partition(",")[0], left_out, selected]
             judged = Judgement(SCALED_DOWN, _joined(parts), judged.gap, None)
-        elif judged.verdict == REPRODUCED:
-            judged = replace(judged, rule=_joined([judged.rule, left_out]))
         else:
-            judged = replace(judged, rule=_joined([judged.rule, fault, left_out, said(row["selection"])]))
+            judged = replace(judged, rule=_joined([judged.rule, fault, left_out, selected]))
         deviation = standard_deviation(measured)
         rest = (judged.rule, judged.gap, judged.noise, command)
         found.append(Reproduction(row, name, precision, judged.verdict, measured, deviation, *rest))
@@ -203,16 +211,12 @@ def _sampling_error(runs: Sequence[Path], row: Mapping[str, str]) -> tuple[float
     for run in runs:
         summary, found = read_json(run / "summary.json") or {}, read_json(run / "evaluation.json") or {}
         weights, deviation = summary.get("final_weights_sha256"), found.get("sample_sd")
-        if weights and found.get("weights_sha256") == weights and finite(deviation):
+        if weights and found.get("weights_sha256") == weights and finite(deviation) and deviation >= 0:
             deviations.append(deviation)
     missing = len(runs) - len(deviations)
     some = f" for {missing} of {len(runs)} runs" if deviations else ""
     fault = f"the error of the source's sample of {row['evaluated_samples']} was not measured{some}" if missing else ""
     return (mean(deviations) or 0.0) / math.sqrt(int(row["evaluated_samples"])), fault
-
-
-def _unknown_noise(count: int) -> str:
-    return f"the noise of {count} run{'s' if count > 1 else ''} is not known well enough"
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -223,40 +227,20 @@ def _reduced(recorded: Mapping[str, Any], config: Mapping[str, Any], name: str) 
     """How the `recorded` recipe is less than the source's: in its own words, or where it departs from `config`."""
     if words := recorded.get("reduced", config.get("reduced")):
         return str(words)
-    run, file = _flat(recorded), _flat(config)
-    changed = [key for key in file if key in run and _number(run[key]) != _number(file[key])]
-    listed = ", ".join(f"{key} is {run[key]} in place of {file[key]}" for key in changed)
-    return f"not as configs/{name}.yaml has it: {listed}" if changed else None
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of the recipe by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        elif prefix + key not in NO_RECIPE:
-            found[prefix + key] = value
-    return found
-
-
-def _number(value: Any) -> Any:
-    """A text that is a number as a number: YAML takes 1e-3 for a text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+    changed = departures(recorded, config)
+    return f"not as configs/{name}.yaml has it: {', '.join(changed)}" if changed else None
 
 
 def hours(results: Path = RESULTS) -> dict[str, float]:
     """Estimated hours of one FP32 run of each experiment on the machine of the quick start's committed record.
 
     Operations of its training (`scripts.estimate`) over those a second that the quick start was measured at: an
-    estimate within a factor of a few, since operations of other shapes run at other speeds.
+    estimate, since operations of other shapes run at other speeds. The smaller a network, the more of its time passes
+    between the operations, and the smallest ones take many times as long.
     """
     counts = read_json(ROOT / "reports" / "estimates.json")
-    speed, _ = read_benchmark(results / QUICK / "benchmark.json")
-    if counts is None or speed is None or QUICK not in counts:
+    speed, _ = read_benchmark(results / QUICK / "benchmark.json", publish=True)
+    if counts is None or speed is None or QUICK not in counts or BASELINE not in speed.seconds:
         return {}
     rate = counts[QUICK]["forward_flops"] * speed.samples_per_second(BASELINE)
     return {name: count["forward_flops"] * count["samples"] / rate / 3600 for name, count in counts.items()}

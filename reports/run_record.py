@@ -6,15 +6,27 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from reports.environment_record import read_environment
-from reports.records import Part, read_as, read_lines
+from reports.recipe import read_recipe
+from reports.records import Part, is_number, read_as, read_lines
 
 BASELINE = "fp32"
 FINISHED, FAILED, MISSING = "finished", "failed", "missing"
-# Equal for all runs of one seed: a pair that began from other weights or saw other data is no pair.
-PAIRED = ("initial_weights_sha256", "data_order_sha256", "config_sha256", "device")
+# Equal for all runs of one seed: a pair that began from other weights, saw other data, or was judged by another
+# measure is no pair.
+PAIRED = (
+    *("initial_weights_sha256", "data_order_sha256", "config_sha256", "device"),
+    *("metric", "higher_is_better", "eval_samples"),
+)
+
+
+# Final figures that are shown: 0 or more, where they were measured.
+FIGURES = (
+    *("throughput/samples_per_sec", "throughput/compute_samples_per_sec", "time/data_wait_pct"),
+    *("memory/peak_allocated_mib", "memory/peak_rss_mib", "memory/saved_for_backward_mib"),
+)
 
 
 class Effective(Part):
@@ -47,9 +59,9 @@ class Summary(Part):
     final: dict[str, float | str | None] = Field(default_factory=dict)
     best: dict[str, float | None] = Field(default_factory=dict)
     steps: Steps = Field(default_factory=Steps)
-    skipped_steps: int | None = None
-    nonfinite_loss_steps: int | None = None
-    eval_samples: int | None = None
+    skipped_steps: NonNegativeInt | None = None
+    nonfinite_loss_steps: NonNegativeInt | None = None
+    eval_samples: PositiveInt | None = None
     initial_weights_sha256: str | None = None
     data_order_sha256: str | None = None
 
@@ -77,12 +89,9 @@ def read_run(folder: Path, precision: str, seed: int, publish: bool = False) -> 
         "seed": seed,
         "status": status,
         "reason": reason,
-        "metric": summary.metric,
-        "higher_is_better": summary.higher_is_better,
         "value": summary.figure(metric),
         "value_fp32": summary.figure(metric if precision == BASELINE else f"{metric}_fp32"),
         "best": summary.best.get(metric),
-        "eval_samples": summary.eval_samples,
         "samples_per_sec": summary.figure("throughput/samples_per_sec"),
         "compute_samples_per_sec": summary.figure("throughput/compute_samples_per_sec"),
         "data_wait_pct": summary.figure("time/data_wait_pct"),
@@ -117,6 +126,15 @@ def _fault(path: Path, summary: Summary, precision: str, seed: int, publish: boo
     found = (summary.precision.requested, summary.precision.effective.name, summary.seed)
     if found != (precision, precision, seed):
         return f"its record is of precision {found[0]} (effective {found[1]}) and seed {found[2]}"
+    ran = (environment.get("precision", {}).get("requested", precision), environment.get("seed", seed))
+    if ran != (precision, seed):
+        return f"its environment.json is of precision {ran[0]} and seed {ran[1]}"
+    if publish and summary.experiment != path.parent.name:
+        return f"its record is of the experiment {summary.experiment}"
+    try:
+        read_recipe(path)
+    except ValueError as error:
+        return f"its {error}"
     attempts = environment.get("attempts", [])
     lengths = [attempt["changed"] for attempt in attempts if attempt.get("changed")]
     if any(key in change for change in lengths for key in ("epochs", "max_steps")):
@@ -126,7 +144,7 @@ def _fault(path: Path, summary: Summary, precision: str, seed: int, publish: boo
     sources = [environment.get("git", {}), *(attempt["git"] for attempt in attempts if attempt.get("git"))]
     if publish and any(source.get("dirty") is not False for source in sources):
         return "its source had changes that are in no commit, or its commit is not known"
-    return _misread(summary) or _torn(path / "metrics.jsonl", summary)
+    return _misread(summary) or _unknown(summary) or _torn(path / "metrics.jsonl", summary)
 
 
 def _misread(summary: Summary) -> str | None:
@@ -146,6 +164,17 @@ def _misread(summary: Summary) -> str | None:
     return None
 
 
+def _unknown(summary: Summary) -> str | None:
+    """What a pair is known by and the summary does not have, or which of its figures is none."""
+    if missing := [key for key in PAIRED if getattr(summary, key) is None]:
+        return f"no {missing[0]} in its record"
+    for name in FIGURES:
+        value = summary.final.get(name)
+        if value is not None and (isinstance(value, str) or not 0 <= value < math.inf):
+            return f"its {name} is {value}"
+    return None
+
+
 def _torn(path: Path, summary: Summary) -> str | None:
     """How metrics.jsonl is not the history that ends in the summary."""
     rows, torn = read_lines(path)
@@ -154,7 +183,7 @@ def _torn(path: Path, summary: Summary) -> str | None:
     if not rows:
         return "its metrics.jsonl is missing or empty"
     for number, row in enumerate(rows, 1):
-        if wrong := [key for key, value in row.items() if not isinstance(value, int | float | str)]:
+        if wrong := [key for key, value in row.items() if not is_number(value) and not key.endswith("/reason")]:
             return f"line {number} of its metrics.jsonl has no figure in {wrong[0]}"
     steps = [row["train/step"] for row in rows if "train/step" in row]
     if any(later < earlier for earlier, later in pairwise(steps)):

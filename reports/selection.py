@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from reports.records import is_number
+
 PATIENCE = 3
 SAID = {
     "not stated": "the source does not state how its figure was selected, and of each run of ours the last evaluation "
@@ -14,23 +16,26 @@ SAID = {
 }
 
 
-def said(selection: str) -> str:
+def said(selection: str, held_out: bool = False) -> str:
     """What the source says of its selection, and what is taken from each run of ours, in words."""
+    chosen = selection == "early stopping" or selection.startswith("best")
+    by = f", chosen {'on the held-out part' if held_out else 'on the evaluation samples'}" if chosen else ""
     if selection in SAID:
-        return SAID[selection]
+        return SAID[selection] + by
     # One figure out of several runs is no run of ours, and a mean of ours no such figure: that is said, not corrected.
     taken = "of each run of ours its best epoch is taken, and the mean of these is ours"
-    return f"the source's figure is the {selection}; {taken}"
+    return f"the source's figure is the {selection}; {taken}{by}"
 
 
-def figure(history: Sequence[Mapping[str, Any]], row: Mapping[str, str]) -> float | None:
+def figure(history: Sequence[Mapping[str, Any]], row: Mapping[str, str], held_out: bool = False) -> float | None:
     """One run's figure in the unit of `row`, from the lines of its metrics.jsonl.
 
+    `held_out`: the figure is chosen by the part of the training data that was held out, not by the evaluation samples.
     None where the evaluation to take is missing or not finite: that is no measurement.
     """
     loss = row["unit"].startswith("nats")
     name = "eval/loss" if loss else "eval/accuracy"
-    chosen = _selected([line for line in history if "eval/loss" in line], row["selection"], name)
+    chosen = _selected([line for line in history if "eval/loss" in line], row["selection"], name, held_out)
     if chosen is None or not finite(chosen.get(name)):
         return None
     if loss:
@@ -41,12 +46,14 @@ def figure(history: Sequence[Mapping[str, Any]], row: Mapping[str, str]) -> floa
 
 def finite(value: object) -> TypeGuard[float]:
     """Whether `value` is a number and finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
-def _selected(evaluations: Sequence[Mapping[str, Any]], selection: str, figure: str) -> Mapping[str, Any] | None:
+def _selected(
+    evaluations: Sequence[Mapping[str, Any]], selection: str, figure: str, held_out: bool
+) -> Mapping[str, Any] | None:
     """The last evaluation, unless the source chose another: by a part that was held out, where there is one."""
-    part = "eval/held_out_" if any("eval/held_out_loss" in line for line in evaluations) else "eval/"
+    part = "eval/held_out_" if held_out else "eval/"
     if selection == "early stopping":
         return _stopped_early(evaluations, f"{part}loss")
     if selection.startswith("best"):

@@ -1,11 +1,13 @@
 """The speed of a comparison, from the blocks of its benchmark.json."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
+from reports.environment_record import Source
 from reports.records import Part, read_as
 from reports.run_record import BASELINE, FINISHED
 from reports.statistics import Interval, drift, speedup
@@ -20,10 +22,10 @@ class Benchmark(Part):
     block_steps: PositiveInt
     seconds: dict[str, list[Seconds]]
     operators_ms: dict[str, dict[str, float]] = Field(default_factory=dict)
-    config_sha256: str | None = None
-    device: str | None = None
+    config_sha256: str
+    device: str
     smoke: bool = False
-    git: dict[str, Any] = Field(default_factory=dict)
+    git: Source = Field(default_factory=Source)
 
     @model_validator(mode="after")
     def _in_turns(self) -> "Benchmark":
@@ -34,8 +36,7 @@ class Benchmark(Part):
 
     def samples_per_second(self, precision: str) -> float:
         """Of the median block."""
-        seconds = sorted(self.seconds[precision])
-        return self.samples_per_step * self.block_steps / seconds[len(seconds) // 2]
+        return self.samples_per_step * self.block_steps / statistics.median(self.seconds[precision])
 
     def speedup(self, precision: str) -> Interval | None:
         """Over FP32, where both were measured."""
@@ -78,10 +79,10 @@ def read_benchmark(
         return None, f"its speed is left out: benchmark.json {error}"
     for key in ("config_sha256", "device"):
         known, own = {run[key] for run in runs if run["status"] == FINISHED}, getattr(found, key)
-        if own is not None and known and own not in known:
+        if known and own not in known:
             return None, f"its speed is left out: {key} of benchmark.json is not that of the runs"
     if publish and found.smoke:
         return None, "its speed is left out: benchmark.json is of a smoke run"
-    if publish and found.git.get("dirty") is not False:
+    if publish and found.git.dirty is not False:
         return None, "its speed is left out: the source of benchmark.json had changes, or its commit is not known"
     return found, None

@@ -140,7 +140,7 @@ def _power(
 
 
 def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
-    """Median of the ratios of neighbouring blocks, with a percentile bootstrap over the rounds.
+    """Median of the ratios of the blocks of a round, with a percentile bootstrap over the rounds.
 
     `baseline` and `other` are seconds of equal work, block by block; above 1 means that `other` is faster.
     Efron and Tibshirani 1993, *An Introduction to the Bootstrap*, section 13.3.

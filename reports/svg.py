@@ -68,6 +68,12 @@ def colour_of(precision: str) -> str:
     return PRECISIONS.get(precision, INK)
 
 
+def mark_of(precision: str, hollow: bool) -> dict[str, Any]:
+    """How Matplotlib draws one value of a precision: not filled where it is `hollow`."""
+    look: dict[str, Any] = {"color": colour_of(precision), "marker": MARKERS.get(precision), "markersize": 4.5}
+    return {**look, "markerfacecolor": PAPER} if hollow else look
+
+
 def count_of(number: int, noun: str = "seed") -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

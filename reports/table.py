@@ -14,8 +14,8 @@ MISSING = "n/a"
 def header(comparison: Mapping[str, Any]) -> list[str]:
     """Column titles; the metric is named as it is in the records."""
     metric = (comparison["metric"] or "metric").removeprefix("eval/")
-    titles = ["samples/s", "speed-up [95%]", "peak memory", "saved for backward", "ratio", "skipped steps"]
-    return ["precision", metric, "difference to FP32 [95%]", "verdict", *titles]
+    compared = ["difference to FP32 [95%]", "verdict", "samples/s", "speed-up [95%]"]
+    return ["precision", metric, *compared, "peak memory", "saved for backward", "skipped steps"]
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
@@ -34,9 +34,8 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         "baseline" if baseline else verdict(row),
         _number(row["samples_per_sec"], ",.0f"),
         "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]{mark}" if interval else MISSING,
-        _number(row["peak_memory_mib"], ",.0f", " MiB"),
-        _number(row["saved_for_backward_mib"], ",.1f", " MiB"),
-        _number(row["saved_ratio"], ".3f"),
+        _memory(row["peak_memory_mib"], ",.0f", None if baseline else row["peak_ratio"], ".2f"),
+        _memory(row["saved_for_backward_mib"], ",.1f", None if baseline else row["saved_ratio"], ".3f"),
         _number(row["skipped_steps"], "d"),
     ]
 
@@ -51,18 +50,26 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
     if len(comparison["commits"]) > 1:
         commits = ", ".join(commit[:8] for commit in comparison["commits"])
         found.append(f"Its runs are of more than one commit: {commits}.")
+    measured_at = ((comparison["benchmark"] or {}).get("git") or {}).get("commit")
+    if measured_at and comparison["commits"] and measured_at not in comparison["commits"]:
+        found.append(f"Its speed was measured at another commit than that of its runs: {measured_at[:8]}.")
     judged = [row for row in comparison["rows"] if row["verdict"]]
     if judged:
         percent = judged[0]["metric"] == "eval/accuracy"
         what = f"{100 * comparison['margin']:g} points" if percent else f"{comparison['margin']:.1%} of FP32's"
         found.append(
-            f"Verdict: EQUIVALENT when two one-sided t-tests at 5% rule out a difference of {what} either way; "
-            "otherwise WORSE or BETTER when the 95% interval excludes zero."
+            f"Verdict: EQUIVALENT when two one-sided t-tests at 5% rule out a difference of {what} either way, "
+            "so that the 90% interval lies within; otherwise WORSE or BETTER when the 95% interval excludes zero."
         )
         if comparison["looks"] > 1:
             found.append(
                 f"Seeds were added until it was decided: each of at most {comparison['looks']} looks tests at "
                 f"5% / {comparison['looks']}, and the intervals are as much wider."
+            )
+        elif any(row["verdict"] == "INCONCLUSIVE" for row in judged):
+            found.append(
+                "Seeds that are added now are another look at the same question: `--until-decided` tests as strictly "
+                "as that asks for, `--seeds` does not."
             )
     for row in comparison["rows"]:
         if row["verdict"] == "INCONCLUSIVE":
@@ -77,8 +84,8 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
             found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x{_reason(row)}.")
         if emulated(row):
             found.append(
-                f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and memory are those of fp16; "
-                "its speed says nothing about hardware with fp16 units."
+                f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and what it saves for backward are "
+                "those of fp16; its speed and its peak are those of the stand-in, not of hardware with fp16 units."
             )
     return found
 
@@ -113,6 +120,11 @@ def device(comparison: Mapping[str, Any]) -> str:
     flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
     shown = "not recorded" if recorded is None else ", ".join(flags) or "none"
     return f"{name} (CPU; 16-bit instruction sets: {shown})"
+
+
+def name_of_device(comparison: Mapping[str, Any]) -> str:
+    """The hardware alone."""
+    return str(((comparison["environment"] or {}).get("device") or {}).get("name", MISSING))
 
 
 def difference(row: Mapping[str, Any]) -> str:
@@ -170,6 +182,11 @@ def _signed(value: float | None, percent: bool) -> str:
     if value is None:
         return MISSING
     return f"{100 * value:+.2f} points" if percent else f"{value:+.4f}"
+
+
+def _memory(value: float | None, form: str, ratio: float | None, ratio_form: str) -> str:
+    """With its ratio to FP32, where there is one."""
+    return _number(value, form, " MiB") + (f" ({ratio:{ratio_form}}x)" if ratio is not None else "")
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

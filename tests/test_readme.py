@@ -1,5 +1,6 @@
 """README.md says what the code and the records say."""
 
+import math
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ import pytest
 
 from reports import build
 from reports.comparison import comparisons_in
+from reports.engine_record import engine_table
+from reports.records import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,12 +44,29 @@ def test_committed_tables_and_pages_are_what_the_records_give(tmp_path):
             assert made.read_bytes() == committed.read_bytes(), committed
 
 
-def test_an_engine_benchmark_that_is_none_is_said_to_be():
-    assert build.engine_table(None).startswith("No record: ")
-    assert "is not one of scripts.bench_engine: KeyError('experiment')" in build.engine_table({})
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"experiment": None}, "is not one of scripts.bench_engine: experiment: input should be a valid string"),
+        ({"ratios": {"a": "b"}}, "ratios.a: input should be a valid list"),
+        ({"ratios": {"a": [math.nan, 1.0, 1.0]}}, "ratios.a.0: input should be a finite number"),
+        ({"tiny": True}, "is of a trial of the command"),
+        ({"environment": {"git": {"commit": "0123", "dirty": True}}}, "had changes that are in no commit"),
+        ({"environment": {}}, "its commit is not known"),
+    ],
+)
+def test_an_engine_benchmark_that_is_none_is_said_to_be(change, reason, tmp_path):
     record = build.read_json(build.RESULTS / "engine_benchmark.json")
-    assert "is not one" in build.engine_table({**record, "ratios": {"a": "b"}})
-    assert "is not one" not in build.engine_table(record)
+    write_json(tmp_path / "engine_benchmark.json", {**record, **change})
+    text = engine_table(tmp_path / "engine_benchmark.json")
+    assert text.startswith("No record: ")
+    assert "engine_benchmark.json" in text
+    assert reason in text
+
+
+def test_the_engine_benchmark_is_a_table_and_a_missing_one_is_said_to_be(tmp_path):
+    assert engine_table(build.RESULTS / "engine_benchmark.json").startswith("ResNet-20, ")
+    assert engine_table(tmp_path / "engine_benchmark.json").startswith("No record: engine_benchmark.json is not read")
 
 
 def test_committed_records_are_of_clean_trees_and_full_runs():

@@ -3,7 +3,7 @@
     python -m train.bert configs/bert_digits.yaml --precision bf16 --seed 0
     python -m train.bert configs/bert_sst2.yaml --precision bf16 pretrained=FOLDER
 
-What to expect is in the table of README.md, which is generated from the committed records.
+What to expect is in reports/README.md, which is generated from the committed records.
 """
 
 import sys

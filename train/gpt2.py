@@ -3,7 +3,7 @@
     python -m train.gpt2 configs/gpt2_pydoc.yaml --precision bf16 --seed 0
     DATA_ROOT=FOLDER python -m train.gpt2 configs/gpt2_shakespeare_cpu.yaml --precision bf16
 
-What to expect is in the table of README.md, which is generated from the committed records.
+What to expect is in reports/README.md, which is generated from the committed records.
 """
 
 import sys

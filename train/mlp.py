@@ -2,7 +2,7 @@
 
     python -m train.mlp configs/mlp_256_128_100_digits.yaml --precision bf16 --seed 0
 
-What to expect is in the table of README.md, which is generated from the committed records.
+What to expect is in reports/README.md, which is generated from the committed records.
 """
 
 import sys

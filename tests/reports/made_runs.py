@@ -40,7 +40,7 @@ def write_run(
     arithmetic = EMULATED if precision == "fp16" else "native kernels"
     effective = {"requested": precision, "effective": {"name": precision, "arithmetic": arithmetic}}
     facts = {
-        "experiment": "tiny",
+        "experiment": folder.name,
         "config_sha256": "c" * 64,
         "status": status,
         "reason": reason,
@@ -56,6 +56,8 @@ def write_run(
         "nonfinite_loss_steps": 0,
         "initial_weights_sha256": f"{seed:064x}",
         "data_order_sha256": f"{seed + 100:064x}",
+        "device": "Some CPU, 2 threads",
+        "eval_samples": 1000,
     }
     write_json(path / "summary.json", facts | summary)
     write_json(path / "environment.json", _environment(effective, seed) | (environment or {}))
@@ -69,6 +71,7 @@ def write_run(
 def write_benchmark(folder: Path, **seconds: list[float]) -> None:
     """benchmark.json with blocks of 10 steps of 8 samples."""
     facts = {"samples_per_step": 8, "block_steps": 10, "git": {"commit": "0123456789abcdef", "dirty": False}}
+    facts |= {"config_sha256": "c" * 64, "device": "Some CPU, 2 threads"}
     write_json(folder / "benchmark.json", {**facts, "seconds": seconds})
 
 

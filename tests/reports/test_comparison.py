@@ -1,6 +1,7 @@
 """From run folders to rows: which figures come out, and which runs stay out of them."""
 
 import math
+import shutil
 import statistics
 
 import numpy as np
@@ -248,6 +249,14 @@ def test_a_torn_summary_is_no_missing_run(tmp_path, text):
         ),
         ({"steps": {"attempted": 8}}, "its metrics.jsonl ends at step 4 of 8"),
         ({"status": "running"}, "its status is 'running'"),
+        ({"initial_weights_sha256": None}, "no initial_weights_sha256 in its record"),
+        ({"device": None}, "no device in its record"),
+        ({"eval_samples": None}, "no eval_samples in its record"),
+        ({"eval_samples": 0}, "eval_samples: input should be greater than 0, not 0"),
+        ({"skipped_steps": -7}, "skipped_steps: input should be greater than or equal to 0, not -7"),
+        ({"final": {"eval/accuracy": 0.915, "memory/peak_rss_mib": math.inf}}, "its memory/peak_rss_mib is inf"),
+        ({"final": {"eval/accuracy": 0.915, "memory/saved_for_backward_mib": -1}}, "saved_for_backward_mib is -1"),
+        ({"final": {"eval/accuracy": 0.915, "throughput/samples_per_sec": "many"}}, "samples_per_sec is many"),
     ],
 )
 def test_a_summary_that_is_not_that_of_its_run_is_named_and_not_averaged(tmp_path, changes, reason):
@@ -267,6 +276,8 @@ def test_a_summary_that_is_not_that_of_its_run_is_named_and_not_averaged(tmp_pat
         (lambda text: "", "its metrics.jsonl is missing or empty"),
         (lambda text: text + text, "its metrics.jsonl goes back to an earlier step"),
         (lambda text: text.replace("2.0", "null"), "line 1 of its metrics.jsonl has no figure in train/loss"),
+        (lambda text: text.replace("2.0", '"two"'), "line 1 of its metrics.jsonl has no figure in train/loss"),
+        (lambda text: text.replace('"train/step": 1,', '"train/step": "x",'), "no figure in train/step"),
         (
             lambda text: "".join(text.splitlines(True)[:-1]),
             "its last eval/accuracy is 0.915 in summary.json and 0.4575",
@@ -299,6 +310,7 @@ def test_a_source_that_had_changes_in_an_earlier_attempt_is_not_published(tmp_pa
     [
         ({"config_sha256": "another"}, "config_sha256 of benchmark.json is not that of the runs"),
         ({"device": "another"}, "device of benchmark.json is not that of the runs"),
+        ({"device": None}, "device: input should be a valid string, not null"),
         ({"seconds": None}, "seconds: input should be a valid object, not null"),
         ({"seconds": {"fp32": [1.0, 1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
         ({"seconds": {"fp32": [1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
@@ -310,14 +322,127 @@ def test_a_source_that_had_changes_in_an_earlier_attempt_is_not_published(tmp_pa
 )
 def test_a_benchmark_that_is_not_of_these_runs_is_named_and_no_speed(tmp_path, changes, reason):
     write_three(tmp_path)
-    for precision in ("fp32", "bf16"):
-        write_run(tmp_path, precision, 0, device="Some CPU")
     file = tmp_path / "benchmark.json"
     write_json(file, read_json(file) | changes)
     row = rows_of(compare(tmp_path, ["fp32", "bf16"], [0], "command", 0.005, publish=True))["bf16"]
     assert (row["samples_per_sec"], row["speedup"], row["status"]) == (None, None, "failed")
     assert reason in row["reason"]
     assert row["seeds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("batch_size: 16", "its config.yaml is not that of fp32-s0: batch_size is 16 in place of 8"),
+        (
+            "optimizer: {name: sgd, lr: 0.2}",
+            "its config.yaml is not that of fp32-s0: optimizer.lr is 0.2 in place of 0.1",
+        ),
+        (
+            "batch_size: many",
+            'config.yaml is not one of a run: batch_size: input should be a valid integer, not "many"',
+        ),
+        ("data: 5", "its config.yaml is not one of a run: data: input should be a valid object, not 5"),
+        ("batch_size: [", "its config.yaml is not readable: "),
+    ],
+)
+def test_a_run_of_another_or_no_recipe_is_named_and_not_averaged(tmp_path, lines, reason):
+    write_three(tmp_path)
+    with (tmp_path / "bf16-s1" / "config.yaml").open("a") as file:
+        file.write(lines + "\n")  # of a key that stands twice YAML takes the later
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row["seeds"] == 2
+    assert reason in row["reason"]
+
+
+def test_what_is_no_part_of_the_recipe_may_differ(tmp_path):
+    write_three(tmp_path)
+    with (tmp_path / "bf16-s1" / "config.yaml").open("a") as file:
+        file.write("log_every: 5\nmargin: 0.01\nworkers: 2\n")
+    assert rows_of(compared(tmp_path))["bf16"]["seeds"] == 3
+
+
+def test_a_run_without_its_recipe_is_named_and_not_averaged(tmp_path):
+    write_three(tmp_path)
+    (tmp_path / "bf16-s1" / "config.yaml").unlink()
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert (row["seeds"], row["reason"]) == (2, "seed 1: its config.yaml is missing")
+
+
+def test_the_record_of_another_run_is_named_and_not_averaged(tmp_path):
+    write_three(tmp_path)
+    shutil.copy(tmp_path / "bf16-s1" / "environment.json", tmp_path / "bf16-s0" / "environment.json")
+    shutil.copy(tmp_path / "fp32-s2" / "environment.json", tmp_path / "fp16-s2" / "environment.json")
+    rows = rows_of(compared(tmp_path))
+    assert rows["bf16"]["reason"] == "seed 0: its environment.json is of precision bf16 and seed 1"
+    assert rows["fp16"]["reason"] == "seed 2: its environment.json is of precision fp32 and seed 2"
+
+
+def test_copies_of_a_run_are_named_and_not_averaged(tmp_path):
+    write_three(tmp_path)
+    for seed in range(2):
+        write_run(tmp_path, "bf16", seed, environment={"run_id": "0123abcd"})
+    write_run(tmp_path, "bf16", 2, environment={"run_id": "4567cdef"})
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row["seeds"] == 1
+    assert row["reason"] == "; ".join(f"seed {seed}: bf16-s0 and bf16-s1 are one run, 0123abcd" for seed in range(2))
+
+
+@pytest.mark.parametrize(("key", "value"), [("metric", "eval/loss"), ("eval_samples", 10), ("higher_is_better", False)])
+def test_a_pair_that_was_judged_by_another_measure_is_no_pair(tmp_path, key, value):
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, final={"eval/loss": 0.5}, **{key: value})
+    rows = rows_of(compared(tmp_path))
+    assert [rows[name]["seeds"] for name in ("fp32", "bf16", "fp16")] == [0, 0, 0] or rows["bf16"]["seeds"] == 2
+    assert f"{key} differs between" in rows["bf16"]["reason"]
+
+
+def test_memory_is_compared_within_each_seed(tmp_path):
+    write_three(tmp_path)
+    for seed, (fp32, bf16) in enumerate([(100.0, 60.0), (200.0, 110.0), (300.0, 150.0)]):
+        write_run(tmp_path, "fp32", seed, final={"memory/saved_for_backward_mib": fp32})
+        write_run(tmp_path, "bf16", seed, final={"memory/saved_for_backward_mib": bf16})
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row["saved_ratio"] == pytest.approx(0.55)
+    assert row["saved_for_backward_mib"] == 150.0
+    assert row["peak_ratio"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"seeds": [0, 0, 1, 2]}, "seeds: must have each once"),
+        ({"precisions": ["fp32", "bf16", "bf16", "fp16"]}, "precisions: must have each once"),
+        ({"seeds": []}, "seeds: list should have at least 1 item"),
+        ({"looks": 0}, "looks: input should be greater than 0, not 0"),
+        ({"margin": -1.0}, "margin: input should be greater than 0, not -1.0"),
+        ({"margin": math.nan}, "margin: "),
+        ({"seeds": [0, 2]}, "tiny/comparison.json does not count bf16-s1, fp16-s1, fp32-s1"),
+        ({"margin": 0.05}, "tiny/comparison.json has the margin 0.05, and its runs' config.yaml has 0.005"),
+    ],
+)
+def test_a_comparison_that_is_not_that_of_all_its_runs_is_left_out(tmp_path, change, reason):
+    folder = tmp_path / "tiny"
+    write_three(folder)
+    for run in folder.glob("*-s*"):
+        with (run / "config.yaml").open("a") as file:
+            file.write("margin: 0.005\n")
+    write_json(folder / "comparison.json", compared(folder))
+    assert comparisons_in(tmp_path)[1] == {}
+    write_json(folder / "comparison.json", compared(folder) | change)
+    found, left_out = comparisons_in(tmp_path)
+    assert found == {}
+    assert reason in left_out["tiny"]
+
+
+def test_a_copy_of_an_experiment_is_not_one_more(tmp_path):
+    write_three(tmp_path / "tiny")
+    write_json(tmp_path / "tiny" / "comparison.json", compared(tmp_path / "tiny"))
+    shutil.copytree(tmp_path / "tiny", tmp_path / "tiny (copy)")
+    found, _ = comparisons_in(tmp_path)
+    rows = found[tmp_path / "tiny (copy)"]["rows"]
+    assert [row["seeds"] for row in rows] == [0, 0, 0]
+    assert "seed 0: its record is of the experiment tiny" in rows[0]["reason"]
 
 
 def test_pairs_are_counted_apart_from_runs(tmp_path):

@@ -57,10 +57,31 @@ def test_all_experiments_are_on_a_line_each_the_fastest_first(tmp_path, drawn):
     assert speedups.svg.count(">bf16</text>") == 1  # in the legend, and once
 
 
+def test_emulated_speed_does_not_decide_where_an_experiment_stands(tmp_path, drawn):
+    for name in ("slow", "fast"):
+        write_three(tmp_path / name)
+    slow, fast = ({**compared(tmp_path / name), "experiment": name} for name in ("slow", "fast"))
+    slow["rows"][1] |= {"speedup": 0.4, "speedup_low": 0.4, "speedup_high": 0.4}  # bf16; fp16 is emulated here
+    slow["rows"][2] |= {"speedup": 9.0, "speedup_low": 9.0, "speedup_high": 9.0}
+    speedups, _ = forest.overview([slow, fast])
+    assert re.findall(r"> ?(slow|fast)</text>", speedups.svg) == ["fast", "slow"]
+
+
+def test_quality_is_sorted_by_margins_and_its_direction(tmp_path, drawn):
+    for name in ("loss", "accuracy"):
+        write_three(tmp_path / name)
+    loss, accuracy = ({**compared(tmp_path / name), "experiment": name} for name in ("loss", "accuracy"))
+    loss["higher_is_better"] = False
+    for row in loss["rows"][1:]:
+        row |= {"difference": 0.5, "difference_low": 0.4, "difference_high": 0.6, "margin": 0.02}
+    _, qualities = forest.overview([loss, accuracy])
+    assert re.findall(r"> ?(loss|accuracy)</text>", qualities.svg) == ["accuracy", "loss"]
+
+
 def test_two_experiments_of_one_name_have_a_line_each(tmp_path, drawn):
     for name in ("a", "b"):
         write_three(tmp_path / name)
-    first, second = (compared(tmp_path / name) for name in ("a", "b"))
+    first, second = ({**compared(tmp_path / name), "experiment": "tiny"} for name in ("a", "b"))
     second["rows"][1] |= {"speedup": 3.0, "speedup_low": 2.9, "speedup_high": 3.2}
     second["higher_is_better"] = False
     speedups, qualities = forest.overview([first, second])

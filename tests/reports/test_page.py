@@ -1,6 +1,7 @@
 """The page: its answer, its charts, its tables, and that a browser shows it as it is meant."""
 
 import html
+import json
 import math
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from browser import CHROMIUM, Checker, browse, measure
 from made_runs import COMMAND, EMULATED, compared, write_benchmark, write_run, write_three
 
 from reports import page, table
+from reports.records import to_line
 
 CHARTS = ["loss", "metric", "pairs", "speed", "memory", "scale"]
 
@@ -171,13 +173,14 @@ def test_the_environment_is_that_of_the_runs(tmp_path):
     ],
 )
 def test_an_environment_that_lacks_parts_or_is_no_environment_still_gives_a_page(tmp_path, content):
-    write_three(tmp_path, seeds=1)
-    for folder in tmp_path.glob("*-s0"):
-        (folder / "environment.json").write_text(content)
-    text = written(tmp_path, seeds=1)
+    folder = tmp_path / "tiny"
+    write_three(folder, seeds=1)
+    for run in folder.glob("*-s0"):
+        (run / "environment.json").write_text(content)
+    text = written(folder, seeds=1)
     assert Checker(text).wrong == []
     assert "<dt>git commit</dt><dd>n/a</dd>" in text.replace("<code>n/a</code>", "n/a")
-    shown = (tmp_path / "results.md").read_text().splitlines()[0]
+    shown = (folder / "results.md").read_text().splitlines()[0]
     if '"name"' in content:
         assert shown == "**tiny** on Some CPU, 2 threads (CPU; 16-bit instruction sets: not recorded)"
     else:
@@ -286,3 +289,30 @@ def test_a_browser_draws_the_charts_and_nothing_runs_over_the_edge(tmp_path, wid
 def test_the_browser_test_sees_console_errors(tmp_path):
     (tmp_path / "bad.html").write_text("<script>nothing.here</script>")
     assert "CONSOLE" in browse(tmp_path / "bad.html", tmp_path / "profile").stderr
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+def test_a_damaged_history_still_gives_a_page(tmp_path, status):
+    write_three(tmp_path, seeds=1)
+    file = write_run(tmp_path, "fp16", 0, 0.9, status=status, reason="the reason") / "metrics.jsonl"
+    lines = [
+        {"train/step": "x", "train/loss": 1.0, "amp/scale": 2.0},
+        {"train/step": 1, "train/loss": [1.0], "train/nonfinite_loss_steps": "many", "amp/scale": 1024.0},
+        {"train/step": 2, "train/loss": 0.5, "amp/skipped_steps": 1},
+        {"train/step": 3, "amp/skipped_steps": "many", "amp/scale": "large"},
+        {"train/step": 4, "train/loss": 0.25, "eval/accuracy": "high"},
+    ]
+    file.write_text("".join(map(to_line, lines)))
+    text = written(tmp_path, seeds=1)
+    assert Checker(text).wrong == []
+    assert "fp16 has no result: " in text or status == "failed"
+
+
+def test_of_very_many_skipped_steps_the_number_is_said_and_no_cross_drawn(tmp_path):
+    write_three(tmp_path, seeds=1)
+    file = write_run(tmp_path, "fp16", 0, losses=(1.0,) * 300) / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for number, row in enumerate(rows, 1):
+        row |= {"amp/skipped_steps": number, "amp/scale": 1024.0} if "train/loss" in row else {}
+    file.write_text("".join(map(to_line, rows)))
+    assert "At 300 points, too many to mark each, steps were skipped" in written(tmp_path, seeds=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_runs import compared, write_run, write_three
+from made_runs import compared, write_benchmark, write_run, write_three
 
 from reports import published, published_table, reproduce, reproduction
 from reports.records import read_json, to_line, write_json
@@ -34,7 +34,9 @@ LOSS = {**ACCURACY, "metric": "val loss", "unit": "nats/char", "value": "2.0"}
     [
         (ACCURACY, [91.6, 92.3, 91.9], REPRODUCED),
         (ACCURACY, [91.5], REPRODUCED),
-        (ACCURACY, [90.0, 92.4, 91.5], WITHIN_NOISE),
+        (ACCURACY, [90.4, 92.0, 91.5], WITHIN_NOISE),
+        (ACCURACY, [90.0, 92.4, 91.5], BELOW),  # 95% of single runs lie within 6 points, which is no statement
+        (ACCURACY, [92.4, 91.5, 10.0], BELOW),
         (ACCURACY, [89.0, 93.0], BELOW),  # by Student's t with one degree of freedom 44 points either way would pass
         (ACCURACY, [91.0], BELOW),
         (ACCURACY, [93.0, 93.1, 93.05], ABOVE),
@@ -149,8 +151,14 @@ def test_a_figure_is_selected_as_the_source_selects_it(selection: str, held_out:
     names = ("eval/accuracy", "eval/loss", "eval/held_out_accuracy", "eval/held_out_loss")
     history = [dict(zip(names if held_out else names[:2], values, strict=False)) for values in EVALUATIONS]
     row = {**ACCURACY, "selection": selection}
-    assert figure(history, row) == pytest.approx(expected)
-    assert figure(history, {**row, "metric": "error"}) == pytest.approx(100 - expected)
+    assert figure(history, row, held_out) == pytest.approx(expected)
+    assert figure(history, {**row, "metric": "error"}, held_out) == pytest.approx(100 - expected)
+
+
+@pytest.mark.parametrize("selection", ["best", "early stopping"])
+def test_what_was_held_out_and_is_not_in_the_record_is_not_replaced_by_the_evaluation(selection: str) -> None:
+    history = [dict(zip(("eval/accuracy", "eval/loss"), values, strict=False)) for values in EVALUATIONS]
+    assert figure(history, {**ACCURACY, "selection": selection}, held_out=True) is None
 
 
 NAN, INFINITE = math.nan, math.inf
@@ -228,7 +236,13 @@ def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
         found = {"weights_sha256": f"{seed}" * 64, "sample_sd": 0.3}  # of a mean over 100: 0.03, times 1.96 0.059
         write_json(aimed / "tiny" / f"fp32-s{seed}" / "evaluation.json", {**found, **changes})
 
-    for wrong in ({"weights_sha256": "of others"}, {"sample_sd": math.nan}, {"sample_sd": None}, {"sample_sd": "0.3"}):
+    for wrong in (
+        {"weights_sha256": "of others"},
+        {"sample_sd": math.nan},
+        {"sample_sd": None},
+        {"sample_sd": "0.3"},
+        {"sample_sd": -0.3},
+    ):
         measured(0, **wrong)
         assert reproductions(aimed)[0].verdict == ABOVE
         assert "sample of 100 was not measured; " in reproductions(aimed)[0].rule
@@ -251,16 +265,17 @@ def test_a_reason_ends_with_how_the_source_selects(aimed: Path, monkeypatch: pyt
     endings = {
         "not stated": "; the source does not state how its figure was selected, and of each run of ours the last "
         "evaluation is taken",
-        "best": "; the source's figure is that of the best epoch, as is that of each run of ours",
+        "best": "; the source's figure is that of the best epoch, as is that of each run of ours, chosen on the "
+        "evaluation samples",
         "best of 30 runs": "; the source's figure is the best of 30 runs; of each run of ours its best epoch is taken, "
-        "and the mean of these is ours",
+        "and the mean of these is ours, chosen on the evaluation samples",
     }
     for selection, ending in endings.items():
         monkeypatch.setattr(published, "rows", lambda selection=selection: {"a": {**ACCURACY, "selection": selection}})
         rules = {found.verdict: found.rule for found in reproductions(aimed)}
         assert rules[ABOVE].endswith(ending)
         assert rules[BELOW].endswith(ending)
-        assert rules[REPRODUCED] == "+0.1 from the published 92, within 0.5"
+        assert rules[REPRODUCED] == "+0.1 from the published 92, within 0.5" + ending
 
 
 def test_a_finished_run_without_a_finite_evaluation_is_named_and_not_counted(
@@ -385,9 +400,8 @@ def test_hours_follow_from_operations_and_the_measured_speed(tmp_path: Path, mon
     }
     write_json(tmp_path / "reports" / "estimates.json", counts)
     assert reproduction.hours(tmp_path) == {}  # without a measured speed nothing is said
-    speed = {"seconds": {"fp32": [1.0, 2.0, 8.0]}, "samples_per_step": 20, "block_steps": 10}
-    write_json(tmp_path / "resnet20_digits" / "benchmark.json", speed)
-    # 200 samples of 100 operations in 2 seconds: 10,000 a second.
+    write_benchmark(tmp_path / "resnet20_digits", fp32=[0.4, 0.8, 3.2])
+    # 80 samples of 100 operations in 0.8 seconds: 10,000 a second.
     assert reproduction.hours(tmp_path) == {"resnet20_digits": 0.5 / 3600, "large": 1.0}
 
 

@@ -72,7 +72,9 @@ def test_mea_04_slower_is_called_slower(tmp_path):
     comparison = compared(tmp_path, "fp32,bf16", seeds=1)
     found = texts(comparison, "bf16")
     assert found["speed-up [95%]"] == "0.40x [0.40, 0.40]"
-    assert found["ratio"] == "1.250"
+    assert found["saved for backward"] == "50.0 MiB (1.250x)"
+    assert found["peak memory"] == "60 MiB (1.00x)"
+    assert texts(comparison, "fp32")["saved for backward"] == "40.0 MiB"
     assert "bf16 is slower than FP32 here: 0.40x." in table.notes(comparison)
 
 
@@ -101,20 +103,23 @@ def test_mea_04_a_missing_partner_is_not_a_number(tmp_path):
     write_run(tmp_path, "bf16")
     write_benchmark(tmp_path, bf16=[1.0, 1.0])
     found = texts(compared(tmp_path, "fp32,bf16", seeds=1), "bf16")
-    assert (found["difference to FP32 [95%]"], found["speed-up [95%]"], found["ratio"]) == ("n/a", "n/a", "n/a")
+    assert (found["difference to FP32 [95%]"], found["speed-up [95%]"]) == ("n/a", "n/a")
+    assert found["saved for backward"] == "20.0 MiB"
     assert read_csv(compared(tmp_path, "fp32,bf16", seeds=1))["bf16"]["speedup"] == ""
 
 
 def test_the_header_says_what_the_cpu_has_for_16_bit_arithmetic(tmp_path):
-    write_three(tmp_path)
-    first = table.markdown(compared(tmp_path)).splitlines()[0]
+    write_three(tmp_path / "tiny")
+    first = table.markdown(compared(tmp_path / "tiny")).splitlines()[0]
     assert first == "**tiny** on Some CPU, 2 threads (CPU; 16-bit instruction sets: avx512_bf16)"
-    assert f"`{COMMAND}`" in table.markdown(compared(tmp_path))
+    assert f"`{COMMAND}`" in table.markdown(compared(tmp_path / "tiny"))
 
 
 def test_fp16_that_is_computed_in_fp32_is_said_to_be(tmp_path):
     write_three(tmp_path)
-    assert any(EMULATED in note and "says nothing about" in note for note in table.notes(compared(tmp_path)))
+    assert any(
+        EMULATED in note and "not of hardware with fp16 units" in note for note in table.notes(compared(tmp_path))
+    )
 
 
 def test_wb_07_a_run_that_did_not_finish_shows_its_reason(tmp_path):

@@ -1,0 +1,48 @@
+"""The engine's own benchmark, engine_benchmark.json of `python -m scripts.bench_engine`, as a table."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from reports.environment_record import Environment
+from reports.records import Part, read_as
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Interval = Annotated[list[Positive], Field(min_length=3, max_length=3)]  # median, low, high
+
+
+class Native(Part):
+    batch_size: int
+    throughput_over_fp32: Positive
+
+
+class Engine(Part):
+    experiment: str
+    tiny: bool = False
+    environment: Environment
+    ratios: dict[str, Interval]
+    loader_share_of_bf16_step: Positive
+    native_fp16: Native | None = None
+
+
+def engine_table(path: Path) -> str:
+    """The record in `path` as Markdown; of what may not be shown, why."""
+    try:
+        record = read_as(Engine, path, "one of scripts.bench_engine")
+    except ValueError as error:
+        return f"No record: {path.name} {error}."
+    if record.tiny:
+        return f"No record: {path.name} is of a trial of the command."
+    source, device = record.environment.git, record.environment.device
+    if source is None or source.dirty is not False:
+        return f"No record: the source of {path.name} had changes that are in no commit, or its commit is not known."
+    lines = [f"{record.experiment}, on {device.name if device else 'unknown hardware'}:", ""]
+    lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
+    for name, (value, low, high) in record.ratios.items():
+        lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |")
+    lines.append(f"| loader time / bf16 step time | {record.loader_share_of_bf16_step:.4f} | |")
+    if native := record.native_fp16:
+        name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
+        lines.append(f"| {name} | {native.throughput_over_fp32:.4f} | single steps |")
+    return "\n".join(lines)
