@@ -10,7 +10,7 @@ from markupsafe import Markup
 from reports import charts, reproduction, table
 from reports.environment_record import read_environment
 from reports.published_table import RULE, published_cells
-from reports.recipe import first_recipe
+from reports.recipe import first_recipe, trained_on
 from reports.records import numbers, read_lines
 from reports.run_record import BASELINE
 
@@ -53,7 +53,7 @@ def answers(comparison: Mapping[str, Any], model: str) -> list[str]:
 def model_of(folder: Path, comparison: Mapping[str, Any]) -> str:
     """What was trained on what, as its runs' configuration says."""
     config = _recorded_config(folder, comparison)
-    return f"{config['arch']} on {config['data']['name']}" if config else str(comparison["experiment"])
+    return trained_on(config) if config else str(comparison["experiment"])
 
 
 def _recorded_config(folder: Path, comparison: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,9 +148,7 @@ def _recipe(config: Mapping[str, Any]) -> str:
     length = f"{config['max_steps']} steps" if config.get("max_steps") else f"{config.get('epochs')} epochs"
     batch = f"batch {config['batch_size']}" + (f" x {config['accumulate']}" if config.get("accumulate", 1) > 1 else "")
     optimizer = config["optimizer"]
-    return (
-        f"{config['arch']} on {config['data']['name']}, {length}, {batch}, {optimizer['name']} at {optimizer['lr']:g}"
-    )
+    return f"{trained_on(config)}, {length}, {batch}, {optimizer['name']} at {optimizer['lr']:g}"
 
 
 def _run(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class Recipe(Part):
 
     model: str
     arch: str
+    pretrained: bool | str = False
     data: Data
     optimizer: Optimizer
     batch_size: PositiveInt
@@ -62,6 +63,13 @@ def first_recipe(runs: Iterable[Path]) -> dict[str, Any]:
         except ValueError:
             continue
     return {}
+
+
+def trained_on(recipe: Mapping[str, Any]) -> str:
+    """The model and the data in words; weights from a folder have its name, for their sizes replace the model's."""
+    weights = recipe.get("pretrained", False)
+    model = Path(weights).name if isinstance(weights, str) else recipe["arch"]
+    return f"{'pretrained ' if weights else ''}{model} on {recipe['data']['name']}"
 
 
 def departures(recipe: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
