@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from reports.records import to_line, write_json
 from reports.statistics import LOOKS
@@ -29,16 +30,19 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Accuracy], list[tuple[
                 "precision": {"requested": precision, "effective": {"name": precision}},
                 "higher_is_better": True, "eval_samples": 10_000, "config_sha256": "c",
                 "final": {"eval/accuracy": accuracy(precision, seed), "memory/saved_for_backward_mib": 1.0},
-                "initial_weights_sha256": str(seed), "data_order_sha256": str(seed), "skipped_steps": 0,
+                "initial_weights_sha256": str(seed), "data_order_sha256": str(seed), "device": "Some CPU",
+                "skipped_steps": 0,
             }  # fmt: skip
             folder = self.folder / f"{precision}-s{seed}"
             write_json(folder / "summary.json", summary)
             (folder / "metrics.jsonl").write_text(to_line({"train/step": 1, **summary["final"]}))
+            (folder / "config.yaml").write_text(yaml.safe_dump(self.config.model_dump(mode="json")))
             return 0
 
         def benchmark(self: compare.Comparison) -> None:
             seconds = {precision: [1.0] * 9 for precision in self.precisions}
-            write_json(self.folder / "benchmark.json", {"samples_per_step": 1, "block_steps": 1, "seconds": seconds})
+            facts = {"samples_per_step": 1, "block_steps": 1, "config_sha256": "c", "device": "Some CPU"}
+            write_json(self.folder / "benchmark.json", {**facts, "seconds": seconds})
 
         monkeypatch.setattr(compare.Comparison, "_train", train)
         monkeypatch.setattr(compare.Comparison, "_benchmark", benchmark)

@@ -87,9 +87,11 @@ def test_a_record_that_keeps_every_limit_says_so() -> None:
     ]
     found = notes(record())
     assert "Real runs: tiny epochs=3; standard deviation over seeds 0.05 points" in found
-    assert "The real runs keep the limit of false alarms: 0 of 12 are WORSE or BETTER." in found
-    assert "The real runs keep the limit of detection: 12 of 12 are WORSE." in found
-    assert "The real runs keep the limit of the speed: 12 of 12 intervals hold 1." in found
+    assert "The real runs keep the limit of false alarms: 0 of 12 are WORSE or BETTER, a rate between " in found
+    # Clopper and Pearson: of 0 in 12 the upper end is 1 - 0.025^(1/12).
+    assert f"a rate between 0% and {1 - 0.025 ** (1 / 12):.0%} with 95% confidence." in found
+    assert "The real runs keep the limit of detection: 12 of 12 are WORSE, a rate between " in found
+    assert "The real runs keep the limit of the speed: 12 of 12 intervals hold 1, a rate between " in found
     assert "the promise is not for them: fewer than 5 pairs." in found
 
 
@@ -97,10 +99,10 @@ def test_a_record_that_breaks_a_limit_says_so() -> None:
     # One in twelve is more than 5%, and two in twelve are more than 10%.
     alarm, unlike = [0.9, 0.9, 0.8, 0.8], {"first": [1.0, 1.0], "second": [2.0, 2.0]}
     broken = record(accuracies=alarm + record()["accuracies"][4:], speed=[unlike] * 2 + record()["speed"][2:])
-    assert "do NOT keep the limit of false alarms: 1 of 12 are WORSE or BETTER." in notes(broken)
-    assert "do NOT keep the limit of the speed: 10 of 12 intervals hold 1." in notes(broken)
+    assert "do NOT keep the limit of false alarms: 1 of 12 are WORSE or BETTER, a rate between " in notes(broken)
+    assert "do NOT keep the limit of the speed: 10 of 12 intervals hold 1, a rate between " in notes(broken)
     noisy = record(accuracies=[0.9, 0.95, 0.93, 0.91] * 12)
-    assert "do NOT keep the limit of detection: 0 of 12 are WORSE." in notes(noisy)
+    assert "do NOT keep the limit of detection: 0 of 12 are WORSE, a rate between " in notes(noisy)
     assert "the promise is not for them: fewer than 5 pairs and noise above one margin." in notes(noisy)
 
 
