@@ -57,11 +57,11 @@ def compare(
         _check_equal([run for run in runs if run["seed"] == seed], PAIRED, f"the precisions of seed {seed}")
     _check_equal(runs, ("config_sha256", "metric", "eval_samples"), "the seeds")
     _check_recipes(folder, runs)
-    _check_distinct(folder, runs)
+    environments = [read_environment(folder / run["run"] / "environment.json")[0] for run in runs]
+    _check_distinct(runs, environments)
     benchmark, unmeasured = read_benchmark(folder / "benchmark.json", runs, publish)
     experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
     rows = [_row(experiment, precision, runs, benchmark, unmeasured, margin, looks) for precision in precisions]
-    environments = [read_environment(folder / run["run"] / "environment.json")[0] for run in runs]
     return {
         "experiment": experiment,
         "command": command,
@@ -157,22 +157,25 @@ def _check_equal(runs: Sequence[dict[str, Any]], keys: Sequence[str], where: str
 
 
 def _check_recipes(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
-    """Name the runs whose config.yaml is not that of the first."""
-    finished = [run for run in runs if run["status"] == FINISHED]
-    recipes = [read_recipe(folder / run["run"]) for run in finished]
-    for run, recipe in zip(finished, recipes, strict=True):
-        if changed := departures(recipe, recipes[0]):
-            run["status"] = FAILED
-            run["reason"] = f"its config.yaml is not that of {finished[0]['run']}: {', '.join(changed)}"
+    """Name the runs without a config.yaml, and those whose is not that of the first."""
+    first: tuple[str, dict[str, Any]] | None = None
+    for run in (run for run in runs if run["status"] == FINISHED):
+        try:
+            recipe = read_recipe(folder / run["run"])
+        except ValueError as error:
+            run["status"], run["reason"] = FAILED, f"its {error}"
+            continue
+        name, other = first = first or (run["run"], recipe)
+        if changed := departures(recipe, other):
+            run["status"], run["reason"] = FAILED, f"its config.yaml is not that of {name}: {', '.join(changed)}"
 
 
-def _check_distinct(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
+def _check_distinct(runs: Sequence[dict[str, Any]], environments: Sequence[Mapping[str, Any]]) -> None:
     """Name the runs that are copies of another one."""
-    finished = [run for run in runs if run["status"] == FINISHED]
     known: dict[str, dict[str, Any]] = {}
-    for run in finished:
-        identity = read_environment(folder / run["run"] / "environment.json")[0].get("run_id")
-        other = known.setdefault(identity, run) if identity else run
+    for run, environment in zip(runs, environments, strict=True):
+        identity = environment.get("run_id")
+        other = known.setdefault(identity, run) if identity and run["status"] == FINISHED else run
         if other is not run:
             for copy in (run, other):
                 copy["status"], copy["reason"] = FAILED, f"{other['run']} and {run['run']} are one run, {identity}"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from reports.records import Part, read_as, read_json
+from reports.records import Part, read_object
 
 
 class Source(Part):
@@ -53,7 +53,7 @@ def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
     if not path.exists():
         return {}, None
     try:
-        read_as(Environment, path, "the environment of a run")
+        found = read_object(Environment, path, "the environment of a run")
     except ValueError as error:
         return {}, f"{path} {error}"
-    return {key: part for key, part in (read_json(path) or {}).items() if part is not None}, None
+    return {key: part for key, part in found.items() if part is not None}, None

@@ -67,11 +67,7 @@ def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
 
 
 def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
-    judged = [
-        (found, [row for row in rows if row["verdict"] is not None])
-        for found, rows in _sorted(comparisons, "difference_low", _better_by)
-    ]
-    lines = [(found, rows) for found, rows in judged if rows]
+    lines = _sorted(comparisons, "difference_low", _better_by)  # what has no interval has no verdict
     if not lines:
         return None
     figure, axes = _lines(_names(lines), 0.4, inside=True)

@@ -94,12 +94,28 @@ def explain(error: ValidationError) -> str:
 
 def read_as(model: type[Model], path: Path, what: str) -> Model:
     """The JSON in `path` as a `model`; raises ValueError, to stand after the file's name, where it is not `what`."""
+    return _validated(model, _parsed(path), what)
+
+
+def read_object(model: type[Part], path: Path, what: str) -> dict[str, Any]:
+    """The object in `path` as it stands, of which a `model` can be made; raises ValueError as `read_as` does."""
+    value = _parsed(path)
+    _validated(model, value, what)
+    return dict(value)
+
+
+def _parsed(path: Path) -> Any:
     try:
-        return model.model_validate(revive(json.loads(path.read_text(encoding="utf-8"))))
-    except ValidationError as error:
-        raise ValueError(f"is not {what}: {explain(error)}") from None
+        return revive(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"is not readable as JSON: {error}") from None
+
+
+def _validated(model: type[Model], value: Any, what: str) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise ValueError(f"is not {what}: {explain(error)}") from None
 
 
 def to_line(value: dict[str, Any]) -> str:

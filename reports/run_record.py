@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from reports.environment_record import read_environment
-from reports.recipe import read_recipe
 from reports.records import Part, is_number, read_as, read_lines
 
 BASELINE = "fp32"
@@ -20,8 +19,6 @@ PAIRED = (
     *("initial_weights_sha256", "data_order_sha256", "config_sha256", "device"),
     *("metric", "higher_is_better", "eval_samples"),
 )
-
-
 # Final figures that are shown: 0 or more, where they were measured.
 FIGURES = (
     *("throughput/samples_per_sec", "throughput/compute_samples_per_sec", "time/data_wait_pct"),
@@ -131,10 +128,6 @@ def _fault(path: Path, summary: Summary, precision: str, seed: int, publish: boo
         return f"its environment.json is of precision {ran[0]} and seed {ran[1]}"
     if publish and summary.experiment != path.parent.name:
         return f"its record is of the experiment {summary.experiment}"
-    try:
-        read_recipe(path)
-    except ValueError as error:
-        return f"its {error}"
     attempts = environment.get("attempts", [])
     lengths = [attempt["changed"] for attempt in attempts if attempt.get("changed")]
     if any(key in change for change in lengths for key in ("epochs", "max_steps")):

@@ -1,5 +1,7 @@
 """What of the records of runs and comparisons can be uploaded, read and checked whole before anything is."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -8,7 +10,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from reports import table
 from reports.environment_record import Attempt
-from reports.records import Model, Part, read_as, read_json, read_lines
+from reports.records import Part, read_as, read_lines, read_object
 from train.engine.errors import Refused
 from train.engine.precision import PRECISIONS
 from train.experiment import command
@@ -132,7 +134,8 @@ def read_run(folder: Path) -> RunRecord:
     if not environment.exists() or config is None:
         missing = "config.yaml" if environment.exists() else "environment.json"
         raise Refused(f"{folder} is not the folder of a run: it has no {missing}{_runs_in(folder)}")
-    identity = _read(Identity, environment, "the environment of a run")
+    with _damaged(environment):
+        identity = read_as(Identity, environment, "the environment of a run")
     commands = [attempt.command or "" for attempt in identity.attempts or []]
     summary = _summary(folder / "summary.json")
     if summary.get("smoke", any("--smoke" in given.split() for given in commands)):
@@ -149,14 +152,14 @@ def _summary(file: Path) -> dict[str, Any]:
     """The object in summary.json, or that of a killed run where there is no such file."""
     if not file.exists():
         return {"status": "failed", "reason": "no summary.json: the run was killed"}
-    _read(Ended, file, "the summary of a run")
-    return read_json(file) or {}
+    with _damaged(file):
+        return read_object(Ended, file, "the summary of a run")
 
 
 def read_comparison(file: Path) -> dict[str, Any]:
     """The object in comparison.json; raises `Damaged` unless its parts that are uploaded are of the right kind."""
-    _read(Compared, file, "a comparison")
-    comparison = read_json(file) or {}
+    with _damaged(file):
+        comparison = read_object(Compared, file, "a comparison")
     for number, row in enumerate(comparison["rows"]):
         try:
             table.cells(row)  # what the table cannot be made of is no row
@@ -167,10 +170,11 @@ def read_comparison(file: Path) -> dict[str, Any]:
     return comparison
 
 
-def _read(model: type[Model], file: Path, what: str) -> Model:
-    """The record in `file`; raises `Damaged` where it is not `what`."""
+@contextlib.contextmanager
+def _damaged(file: Path) -> Iterator[None]:
+    """A ValueError on what is in `file` becomes `Damaged`, which names it."""
     try:
-        return read_as(model, file, what)
+        yield
     except ValueError as error:
         raise Damaged(f"{file} {error}") from None
 
