@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from reports.run_record import BASELINE
 from reports.svg import PRECISIONS, Chart, chart, colour_of, count_of, figure_of, mark_of
-from reports.table import emulated
+from reports.table import emulated, kind_of_device
 
 
 def speed(comparison: Mapping[str, Any]) -> Chart | None:
@@ -47,7 +47,7 @@ def memory(comparison: Mapping[str, Any]) -> Chart | None:
     figure, (left, right) = _row_axes(rows, 2)
     _bars(left, rows, "saved_for_backward_mib", "saved for backward [MiB]", ",.1f")
     _bars(right, rows, "peak_memory_mib", "peak [MiB]", ",.0f")
-    on_cpu = ((comparison["environment"] or {}).get("device") or {}).get("type") == "cpu"
+    on_cpu = kind_of_device(comparison) == "cpu"
     peak = "resident memory above the level before training" if on_cpu else "memory allocated on the device"
     text = "Left: what autograd keeps for the backward pass of one step, the same for every seed. "
     text += f"Right: peak {peak}, the largest of {count_of(max(row['seeds'] for row in rows))}."

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from reports.environment_record import UNCOMMITTED, Source
 from reports.records import Part, explain
 
 COMPARISONS = 12
@@ -34,7 +35,7 @@ class Blocks(_Part):
 class Environment(_Part):
     """The parts of `train.experiment.environment.describe` on which the numbers depend; any may be missing."""
 
-    git: dict[str, Any] = {}
+    git: Source = Field(default_factory=Source)
     device: dict[str, Any] = {}
     versions: dict[str, Any] = {}
 
@@ -71,8 +72,8 @@ def why_unfit(record: Mapping[str, Any] | None) -> str | None:
         return f"left out, not a calibration record: {wrong}"
     if record["smoke"]:
         return "left out, a smoke run"
-    if record["environment"].get("git", {}).get("dirty") is not False:
-        return "left out, their source had changes that are in no commit, or its commit is not known"
+    if not Record.model_validate(record).environment.git.committed:
+        return f"left out, their source {UNCOMMITTED}"
     done = {"accuracy": len(record["accuracies"]) // (2 * record["pairs"]), "speed": len(record["speed"])}
     short = [f"{count} of {COMPARISONS} comparisons of {what}" for what, count in done.items() if count < COMPARISONS]
     return f"incomplete: {' and '.join(short)}" if short else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
-from reports.environment_record import read_environment
+from reports.environment_record import read_environment, sources
 from reports.recipe import departures, first_recipe, read_recipe
 from reports.records import Part, read_as
 from reports.run_record import BASELINE, FAILED, FINISHED, PAIRED, read_run
@@ -82,9 +82,8 @@ def compare(
 
 def _commits(environments: Sequence[Mapping[str, Any]]) -> list[str]:
     """The commits of all attempts of the runs."""
-    sources = [found.get("git", {}) for found in environments]
-    sources += [attempt.get("git") or {} for found in environments for attempt in found.get("attempts", [])]
-    return sorted({source["commit"] for source in sources if source.get("commit")})
+    commits = {source.commit for environment in environments for source in sources(environment)}
+    return sorted(commit for commit in commits if commit)
 
 
 class Kept(Part):

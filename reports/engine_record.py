@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from reports.environment_record import Environment
+from reports.environment_record import UNCOMMITTED, Environment
 from reports.records import Part, read_as
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -35,8 +35,8 @@ def engine_table(path: Path) -> str:
     if record.tiny:
         return f"No record: {path.name} is of a trial of the command."
     source, device = record.environment.git, record.environment.device
-    if source is None or source.dirty is not False:
-        return f"No record: the source of {path.name} had changes that are in no commit, or its commit is not known."
+    if source is None or not source.committed:
+        return f"No record: the source of {path.name} {UNCOMMITTED}."
     lines = [f"{record.experiment}, on {device.name if device else 'unknown hardware'}:", ""]
     lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
     for name, (value, low, high) in record.ratios.items():

@@ -1,14 +1,24 @@
 """What a run says of where it ran: environment.json."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reports.records import Part, read_object
 
+UNCOMMITTED = "had changes that are in no commit, or its commit is not known"
+
 
 class Source(Part):
+    """The state of the source tree: its commit, and whether tracked files differed from it."""
+
     commit: str | None = None
     dirty: bool | None = None
+
+    @property
+    def committed(self) -> bool:
+        """Whether the commit is all there is to know; where not, `UNCOMMITTED` says it of the source."""
+        return self.commit is not None and self.dirty is False
 
 
 class Attempt(Part):
@@ -57,3 +67,21 @@ def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
     except ValueError as error:
         return {}, f"{path} {error}"
     return {key: part for key, part in found.items() if part is not None}, None
+
+
+def sources(environment: Mapping[str, Any]) -> list[Source]:
+    """The source of a run and of each of its attempts that recorded one."""
+    attempts = [attempt["git"] for attempt in environment.get("attempts", []) if attempt.get("git")]
+    return [Source.model_validate(found) for found in (environment.get("git", {}), *attempts)]
+
+
+def device_name(environment: Mapping[str, Any]) -> str | None:
+    """The hardware as it is shown."""
+    name = Device.model_validate(environment.get("device", {})).name
+    # Runs are paired by the name as it was recorded, so its plural is mended where it is shown.
+    return name and name.replace(", 1 threads", ", 1 thread")
+
+
+def device_kind(environment: Mapping[str, Any]) -> str | None:
+    """`cpu` or `cuda`."""
+    return Device.model_validate(environment.get("device", {})).type

@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import charts, reproduction, table
-from reports.environment_record import read_environment
+from reports.environment_record import device_name, read_environment
 from reports.published_table import RULE, published_cells
 from reports.recipe import first_recipe, trained_on
 from reports.records import numbers, read_lines
@@ -44,9 +44,8 @@ def answers(comparison: Mapping[str, Any], model: str) -> list[str]:
         found.append(f"FP32 has no result to compare with: {reason}.")
     elif baseline["status"] != "finished":
         found.append(f"FP32 is incomplete: {baseline['reason']}.")
-    device = (comparison["environment"] or {}).get("device") or {}
-    kind = {"cpu": "CPU", "cuda": "GPU"}.get(device.get("type", ""), "machine")
-    found[0] = f"On this {kind} ({device.get('name', 'unknown')}), {found[0]}"
+    kind = {"cpu": "CPU", "cuda": "GPU"}.get(table.kind_of_device(comparison) or "", "machine")
+    found[0] = f"On this {kind} ({table.name_of_device(comparison, 'unknown')}), {found[0]}"
     return found
 
 
@@ -176,7 +175,7 @@ def _told(environment: Mapping[str, Any]) -> dict[str, str]:
     device, cpu = environment.get("device") or {}, environment.get("cpu") or {}
     details = {key: value for key, value in device.items() if key not in ("type", "name")}
     return {
-        "device": ", ".join([str(device.get("name", table.MISSING)), *_pairs(details)]),
+        "device": ", ".join([device_name(environment) or table.MISSING, *_pairs(details)]),
         "CPU": ", ".join(_pairs({key: value for key, value in cpu.items() if key != "instruction_sets"})),
         "instruction sets": ", ".join(cpu.get("instruction_sets") or []) or "none that matters here",
         "platform": str(environment.get("platform", table.MISSING)),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from reports.environment_record import read_environment
+from reports.environment_record import UNCOMMITTED, read_environment, sources
 from reports.records import Part, is_number, read_as, read_lines
 
 BASELINE = "fp32"
@@ -128,15 +128,13 @@ def _fault(path: Path, summary: Summary, precision: str, seed: int, publish: boo
         return f"its environment.json is of precision {ran[0]} and seed {ran[1]}"
     if publish and summary.experiment != path.parent.name:
         return f"its record is of the experiment {summary.experiment}"
-    attempts = environment.get("attempts", [])
-    lengths = [attempt["changed"] for attempt in attempts if attempt.get("changed")]
+    lengths = [attempt["changed"] for attempt in environment.get("attempts", []) if attempt.get("changed")]
     if any(key in change for change in lengths for key in ("epochs", "max_steps")):
         return f"trained in parts of different length: {lengths}; run it anew with --resume never"
     if publish and summary.smoke:
         return "a smoke run"
-    sources = [environment.get("git", {}), *(attempt["git"] for attempt in attempts if attempt.get("git"))]
-    if publish and any(source.get("dirty") is not False for source in sources):
-        return "its source had changes that are in no commit, or its commit is not known"
+    if publish and not all(source.committed for source in sources(environment)):
+        return f"its source {UNCOMMITTED}"
     return _misread(summary) or _unknown(summary) or _torn(path / "metrics.jsonl", summary)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from reports.environment_record import Source
+from reports.environment_record import UNCOMMITTED, Source
 from reports.records import Part, read_as
 from reports.run_record import BASELINE, FINISHED
 from reports.statistics import Interval, drift, speedup
@@ -83,6 +83,6 @@ def read_benchmark(
             return None, f"its speed is left out: {key} of benchmark.json is not that of the runs"
     if publish and found.smoke:
         return None, "its speed is left out: benchmark.json is of a smoke run"
-    if publish and found.git.dirty is not False:
-        return None, "its speed is left out: the source of benchmark.json had changes, or its commit is not known"
+    if publish and not found.git.committed:
+        return None, f"its speed is left out: the source of benchmark.json {UNCOMMITTED}"
     return found, None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.comparison import COLUMNS
+from reports.environment_record import device_kind, device_name
 from reports.run_record import BASELINE
 
 MISSING = "n/a"
@@ -111,20 +112,23 @@ def as_csv(comparison: Mapping[str, Any]) -> str:
 
 def device(comparison: Mapping[str, Any]) -> str:
     """The hardware and what it has for 16-bit arithmetic."""
-    environment = comparison["environment"] or {}
-    facts = environment.get("device", {})
-    name = facts.get("name", "unknown hardware")
-    if facts.get("type") != "cpu":
-        return str(name)
-    recorded = environment.get("cpu", {}).get("instruction_sets")
+    name = name_of_device(comparison, "unknown hardware")
+    if kind_of_device(comparison) != "cpu":
+        return name
+    recorded = comparison["environment"].get("cpu", {}).get("instruction_sets")
     flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
     shown = "not recorded" if recorded is None else ", ".join(flags) or "none"
     return f"{name} (CPU; 16-bit instruction sets: {shown})"
 
 
-def name_of_device(comparison: Mapping[str, Any]) -> str:
+def kind_of_device(comparison: Mapping[str, Any]) -> str | None:
+    """`cpu` or `cuda`; None where no run recorded it."""
+    return device_kind(comparison["environment"] or {})
+
+
+def name_of_device(comparison: Mapping[str, Any], missing: str = MISSING) -> str:
     """The hardware alone."""
-    return str(((comparison["environment"] or {}).get("device") or {}).get("name", MISSING))
+    return device_name(comparison["environment"] or {}) or missing
 
 
 def difference(row: Mapping[str, Any]) -> str:

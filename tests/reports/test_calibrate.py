@@ -67,7 +67,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "eval_samples": 1000,
         "accuracies": [0.9, 0.901, 0.9, 0.901] * 12,
         "speed": [{"first": [1.0, 1.0], "second": [1.0, 1.0]}] * 12,
-        "environment": {"git": {"dirty": False}},
+        "environment": {"git": {"commit": "1234", "dirty": False}},
     }
     return {**whole, **changes}
 
