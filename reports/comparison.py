@@ -10,9 +10,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 from reports.environment_record import read_environment, sources
 from reports.recipe import departures, first_recipe, read_recipe
 from reports.records import Part, read_as
-from reports.run_record import BASELINE, FAILED, FINISHED, PAIRED, read_run
+from reports.run_record import BASELINE, read_run
 from reports.speed import Benchmark, read_benchmark
 from reports.statistics import Verdict, judge, mean, standard_deviation
+from reports.summary import FAILED, FINISHED, PAIRED
 
 COLUMNS = (
     "experiment",
@@ -55,7 +56,7 @@ def compare(
     runs = [read_run(folder, precision, seed, publish) for precision in precisions for seed in seeds]
     for seed in seeds:
         _check_equal([run for run in runs if run["seed"] == seed], PAIRED, f"the precisions of seed {seed}")
-    _check_equal(runs, ("config_sha256", "metric", "eval_samples"), "the seeds")
+    _check_equal(runs, ("config_sha256", "device", "metric", "eval_samples"), "the seeds")
     _check_recipes(folder, runs)
     environments = [read_environment(folder / run["run"] / "environment.json")[0] for run in runs]
     _check_distinct(runs, environments)
@@ -119,9 +120,10 @@ def recorded(folder: Path) -> dict[str, Any] | None:
     counted = {f"{precision}-s{seed}" for precision in kept.precisions for seed in kept.seeds}
     if others := sorted({run.parent.name for run in folder.glob("*-s*/summary.json")} - counted):
         raise ValueError(f"{path} does not count {', '.join(others)}")
-    margin = first_recipe(folder / run for run in sorted(counted)).get("margin", kept.margin)
-    if margin != kept.margin:
-        raise ValueError(f"{path} has the margin {kept.margin:g}, and its runs' config.yaml has {margin:g}")
+    for run in sorted(counted):
+        margin = first_recipe([folder / run]).get("margin", kept.margin)
+        if margin != kept.margin:
+            raise ValueError(f"{path} has the margin {kept.margin:g}, and the config.yaml of {run} has {margin:g}")
     return compare(folder, kept.precisions, kept.seeds, kept.command, kept.margin, kept.looks, publish=True)
 
 
@@ -156,14 +158,10 @@ def _check_equal(runs: Sequence[dict[str, Any]], keys: Sequence[str], where: str
 
 
 def _check_recipes(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
-    """Name the runs without a config.yaml, and those whose is not that of the first."""
+    """Name the runs whose config.yaml is not that of the first."""
     first: tuple[str, dict[str, Any]] | None = None
     for run in (run for run in runs if run["status"] == FINISHED):
-        try:
-            recipe = read_recipe(folder / run["run"])
-        except ValueError as error:
-            run["status"], run["reason"] = FAILED, f"its {error}"
-            continue
+        recipe = read_recipe(folder / run["run"])
         name, other = first = first or (run["run"], recipe)
         if changed := departures(recipe, other):
             run["status"], run["reason"] = FAILED, f"its config.yaml is not that of {name}: {', '.join(changed)}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from reports import table
-from reports.reproduction import NOT_RUN, REPRODUCED, Reproduction
+from reports.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
 
 ORDER = ("fp32", "tf32", "bf16", "fp16")
 
@@ -13,8 +13,8 @@ RULE = (
     "published loss. WITHIN NOISE: it is not, but there are at least 3 runs, and the published figure lies where 95% "
     "of single runs of ours would, evaluated on as many samples as the source drew; where these reach further than ten "
     "times those limits, it tells nothing and does not count. "
-    "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe or data are reduced, as said. Figures "
-    "are selected as the source selects them; where it does not state how, the last evaluation is taken."
+    "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe, data or runs are reduced, as said. "
+    "Figures are selected as the source selects them; where it does not state how, the last evaluation is taken."
 )
 TITLES = {
     "id": "published row",
@@ -92,5 +92,7 @@ def _verdict(found: Reproduction) -> str:
     """The verdict, and unless it is REPRODUCED how far the mean is off and how far single runs are."""
     if found.verdict == REPRODUCED or found.gap is None:
         return found.verdict
-    noise = f", noise ±{found.noise:.2g}" if found.noise is not None else ""
+    noise = "" if found.verdict == SCALED_DOWN else ", noise not known"
+    if found.noise is not None:
+        noise = f", noise ±{found.noise:.2g}"
     return f"{found.verdict} ({found.gap:+.2g}{noise})"

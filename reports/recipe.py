@@ -1,8 +1,9 @@
 """The recipe of a run, config.yaml: what of it decides what is trained."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, PositiveInt, ValidationError
@@ -35,7 +36,8 @@ class Recipe(Part):
     accumulate: PositiveInt = 1
     epochs: float | None = None
     max_steps: int | None = None
-    margin: float | None = None
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
+    log_every: PositiveInt | None = None
     published: list[str] = Field(default_factory=list)
     reduced: str | None = None
 
@@ -45,11 +47,12 @@ def read_recipe(run: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
         Recipe.model_validate(found)
+        json.dumps(found)  # one that holds itself, by an anchor, cannot be walked through
     except ValidationError as error:
         raise ValueError(f"config.yaml is not one of a run: {explain(error)}") from None
     except FileNotFoundError:
         raise ValueError("config.yaml is missing") from None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"config.yaml is not readable: {' '.join(str(error).split())}") from None
     assert isinstance(found, dict)  # or it were no Recipe
     return found

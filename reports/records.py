@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+LARGEST = 2.0**128  # every larger number overflows in FP32
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -41,7 +42,10 @@ def revive(value: Any) -> Any:
         return {key: revive(item) for key, item in value.items()}
     if isinstance(value, list):
         return [revive(item) for item in value]
-    return NON_FINITE.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        # Half of a surrogate pair is a character of JSON, and of no file or terminal.
+        return NON_FINITE.get(value, value.encode(errors="backslashreplace").decode())
+    return value
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -53,7 +57,7 @@ def write_whole(path: Path, text: str) -> None:
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -139,8 +143,10 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether `value` is a number, finite or not; a truth value is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether `value` is a number that was measured, finite or not: not a truth value, nor beyond what FP32 holds."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= LARGEST or value in NON_FINITE.values() or value != value
 
 
 def numbers(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 The rule, for the runs of one precision, measured the way the source selects its figure (`selection` in
 published.csv: the last epoch, the best one, or early stopping; where the source does not state it, the last
-evaluation is taken, and best of several runs means the best epoch of each of ours):
+evaluation is taken):
 
 - REPRODUCED: the mean over seeds is within the margin of the published figure: 0.5 points of an accuracy or an
   error, 1% of a loss.
@@ -13,7 +13,8 @@ evaluation is taken, and best of several runs means the best epoch of each of ou
   source evaluated on `evaluated_samples` drawn at random, one run has the error of such a mean too (1.96 times its
   standard deviation, measured by `scripts.evaluation_noise`), added in squares.
 - ABOVE, BELOW: neither, and ours is better, or worse.
-- SCALED-DOWN: the recipe or the data are reduced, as the experiment's `reduced` says; no claim is made.
+- SCALED-DOWN: the recipe or the data are reduced, as the experiment's `reduced` says, or the source's figure is the
+  best of more runs than ours; no claim is made.
 - NOT RUN: there is no record of it.
 
 An evaluation that is not finite is no measurement, and a run without another one counts as none.
@@ -32,7 +33,7 @@ from reports.comparison import comparisons_in
 from reports.recipe import departures, first_recipe
 from reports.records import read_json, read_lines
 from reports.run_record import BASELINE
-from reports.selection import figure, finite, said
+from reports.selection import figure, finite, ran_out, runs_chosen_from, said
 from reports.speed import read_benchmark
 from reports.statistics import mean, standard_deviation
 
@@ -94,7 +95,7 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: f
     unit = 1.0 if row["unit"] == "%" else 0.01
     margin = SHARE * target if loss else POINTS * unit
     gap = center - target
-    deviation, noise = standard_deviation(values), None
+    deviation, noise, over_runs = standard_deviation(values), None, 0.0
     if deviation is not None and count >= FEWEST_RUNS:
         over_runs = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
         noise = math.hypot(over_runs, float(stats.norm.ppf(0.975)) * error)
@@ -104,6 +105,8 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: f
     if noise is not None and noise <= MOST_NOISE * margin and abs(gap) <= noise:
         drawn = f" evaluated on {row['evaluated_samples']} samples drawn at random" if error else ""
         rule = f"{shown}, beyond {margin:.3g} but within {noise:.3g}, where 95% of single runs{drawn} lie"
+        if abs(gap) > math.hypot(over_runs / math.sqrt(count + 1), float(stats.norm.ppf(0.975)) * error):
+            rule += f"; the 95% interval of our mean lies {'above' if gap > 0 else 'below'} it"
         return Judgement(WITHIN_NOISE, rule, gap, noise)
     better = (gap < 0) == (loss or "error" in row["metric"])
     if noise is None:
@@ -137,16 +140,16 @@ def reproductions(
 
 
 def of_comparison(folder: Path, comparison: Mapping[str, Any]) -> list[Reproduction]:
-    """The published rows that the runs of one comparison aim at, as their recorded configuration names them.
+    """The published rows that one comparison aims at, as its configuration names them and its runs' recorded one.
 
     A row that is not published any more, or not yet, is NOT RUN: a report that ends a long training must not fail.
     """
-    aims = first_recipe(folder / run["run"] for run in comparison["runs"]).get("published")
-    if not aims:
-        return []
-    rows, name, found = published.rows(), comparison["experiment"], []
+    name, found = comparison["experiment"], list[Reproduction]()
     file = ROOT / "configs" / f"{name}.yaml"
-    config = published.configuration(file) if file.exists() else None
+    config = published.configuration(file) if file.exists() else {}
+    recorded = first_recipe(folder / run["run"] for run in comparison["runs"]).get("published") or []
+    aims = dict.fromkeys([*(config.get("published") or []), *recorded])
+    rows = published.rows() if aims else {}
     for identity in aims:
         if identity in rows:
             published.check_figures(rows[identity])
@@ -176,12 +179,13 @@ def _of_experiment(
     selected, found = said(row["selection"], held_out), []
     for precision in comparison["precisions"]:
         runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
-        values = {
-            run["run"]: figure(read_lines(folder / run["run"] / "metrics.jsonl")[0], row, held_out) for run in runs
-        }
+        histories = {run["run"]: read_lines(folder / run["run"] / "metrics.jsonl")[0] for run in runs}
+        values = {run: figure(history, row, held_out) for run, history in histories.items()}
         known = {run: value for run, value in values.items() if value is not None}
         without = [run for run in values if run not in known]
         left_out = f"no finite evaluation to take: {', '.join(without)}" if without else ""
+        going = [run for run in known if ran_out(histories[run], row, held_out)]
+        cut_off = f"the source would have trained on where these ended: {', '.join(going)}" if going else ""
         if not known:
             reason = left_out or "no finished run"
             found.append(Reproduction(row, name, precision, NOT_RUN, rule=reason, command=command))
@@ -189,11 +193,12 @@ def _of_experiment(
         error, fault = _sampling_error([folder / run for run in known], row)
         measured = tuple(known.values())
         judged = judge_reproduction(measured, row, error)
-        if reduced:
-            parts = [reduced, judged.rule.partition(",")[0], left_out, selected]
+        less = reduced or _fewer(row["selection"], len(known))
+        if less:
+            parts = [less, judged.rule.partition(",")[0], left_out, cut_off, selected]
             judged = Judgement(SCALED_DOWN, _joined(parts), judged.gap, None)
         else:
-            judged = replace(judged, rule=_joined([judged.rule, fault, left_out, selected]))
+            judged = replace(judged, rule=_joined([judged.rule, fault, left_out, cut_off, selected]))
         deviation = standard_deviation(measured)
         rest = (judged.rule, judged.gap, judged.noise, command)
         found.append(Reproduction(row, name, precision, judged.verdict, measured, deviation, *rest))
@@ -223,9 +228,15 @@ def _joined(parts: Iterable[str]) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def _fewer(selection: str, runs: int) -> str | None:
+    """How a mean of `runs` of ours is no figure that the source chose from several runs."""
+    chosen_from = runs_chosen_from(selection)
+    return f"the mean of {runs} runs against the {selection}" if chosen_from else None
+
+
 def _reduced(recorded: Mapping[str, Any], config: Mapping[str, Any], name: str) -> str | None:
     """How the `recorded` recipe is less than the source's: in its own words, or where it departs from `config`."""
-    if words := recorded.get("reduced", config.get("reduced")):
+    if words := recorded.get("reduced") or config.get("reduced"):
         return str(words)
     changed = departures(recorded, config)
     return f"not as configs/{name}.yaml has it: {', '.join(changed)}" if changed else None

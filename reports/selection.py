@@ -1,6 +1,7 @@
 """One run's figure for a published row, chosen among the run's evaluations as the source chooses its own."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -18,13 +19,23 @@ SAID = {
 
 def said(selection: str, held_out: bool = False) -> str:
     """What the source says of its selection, and what is taken from each run of ours, in words."""
-    chosen = selection == "early stopping" or selection.startswith("best")
+    chosen = selection in ("early stopping", "best")
     by = f", chosen {'on the held-out part' if held_out else 'on the evaluation samples'}" if chosen else ""
     if selection in SAID:
         return SAID[selection] + by
-    # One figure out of several runs is no run of ours, and a mean of ours no such figure: that is said, not corrected.
-    taken = "of each run of ours its best epoch is taken, and the mean of these is ours"
-    return f"the source's figure is the {selection}; {taken}{by}"
+    return f"the source's figure is the {selection}, each judged by its last evaluation, as is each run of ours"
+
+
+def runs_chosen_from(selection: str) -> int | None:
+    """Of how many runs the source's figure is the best, None where it is of one run: "best of 30 runs"."""
+    found = re.fullmatch(r"best of (\d+) runs", selection)
+    return int(found[1]) if found else None
+
+
+def ran_out(history: Sequence[Mapping[str, Any]], row: Mapping[str, str], held_out: bool = False) -> bool:
+    """Whether the source, which stops early, would have gone on where the run ended."""
+    losses = [line for line in history if "eval/loss" in line]
+    return row["selection"] == "early stopping" and not _stopped_early(losses, f"{_part(held_out)}loss")[1]
 
 
 def figure(history: Sequence[Mapping[str, Any]], row: Mapping[str, str], held_out: bool = False) -> float | None:
@@ -53,10 +64,10 @@ def _selected(
     evaluations: Sequence[Mapping[str, Any]], selection: str, figure: str, held_out: bool
 ) -> Mapping[str, Any] | None:
     """The last evaluation, unless the source chose another: by a part that was held out, where there is one."""
-    part = "eval/held_out_" if held_out else "eval/"
+    part = _part(held_out)
     if selection == "early stopping":
-        return _stopped_early(evaluations, f"{part}loss")
-    if selection.startswith("best"):
+        return _stopped_early(evaluations, f"{part}loss")[0]
+    if selection == "best":
         accuracy = any("eval/accuracy" in line for line in evaluations)
         name = part + ("accuracy" if accuracy else "loss")
         known = [line for line in evaluations if finite(line.get(name)) and finite(line.get(figure))]
@@ -64,12 +75,20 @@ def _selected(
     return evaluations[-1] if evaluations else None
 
 
-def _stopped_early(evaluations: Sequence[Mapping[str, Any]], loss: str) -> Mapping[str, Any] | None:
-    """The lowest `loss` before `PATIENCE` evaluations without a lower one; one that is not finite is not lower."""
+def _part(held_out: bool) -> str:
+    """How the names of the figures begin by which an evaluation is chosen."""
+    return "eval/held_out_" if held_out else "eval/"
+
+
+def _stopped_early(evaluations: Sequence[Mapping[str, Any]], loss: str) -> tuple[Mapping[str, Any] | None, bool]:
+    """The lowest `loss` before `PATIENCE` evaluations without a lower one, and whether there were as many.
+
+    One that is not finite is not lower.
+    """
     best = None
     for index, line in enumerate(evaluations):
         if finite(line.get(loss)) and (best is None or line[loss] < evaluations[best][loss]):
             best = index
         elif best is not None and index - best >= PATIENCE:
-            break
-    return None if best is None else evaluations[best]
+            return evaluations[best], True
+    return None if best is None else evaluations[best], False

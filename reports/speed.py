@@ -9,10 +9,11 @@ from pydantic import Field, PositiveInt, model_validator
 
 from reports.environment_record import UNCOMMITTED, Source
 from reports.records import Part, read_as
-from reports.run_record import BASELINE, FINISHED
+from reports.run_record import BASELINE
 from reports.statistics import Interval, drift, speedup
+from reports.summary import FINISHED
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=1e-9, lt=1e9, allow_inf_nan=False)]  # no clock measures less, nobody waits for more
 
 
 class Benchmark(Part):

@@ -9,11 +9,13 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import ndtr
 
 RESAMPLES = 4000
 SIGNIFICANCE = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
+DEVIATIONS = 200  # that stand for all a sample can have
 LOOKS = 3  # how often whoever adds seeds may ask for the verdict
 DEFAULT_SEEDS, MAX_SEEDS = 3, 20  # of a comparison, and the most of one that adds them, unless told otherwise
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"
@@ -104,8 +106,7 @@ def seeds_to_decide(
 ) -> int | None:
     """The fewest pairs that would give a verdict with 80% power, were this the true difference and deviation.
 
-    The power of the two one-sided tests is the usual lower bound from two noncentral t distributions
-    (Phillips 1990, https://doi.org/10.1007/BF01063556). None where `most` would not do.
+    None where `most` would not do.
     """
     if margin <= 0 or deviation <= 0:
         return None
@@ -128,15 +129,33 @@ def seeds_for_next_look(count: int, needed: Sequence[int | None], most: int, las
 def _power(
     counts: NDArray[np.int64], difference: float, deviation: float, margin: float, significance: float
 ) -> NDArray[np.float64]:
-    """The greater chance of the two ways to a verdict, for each number of pairs in `counts`."""
-    error, freedom = deviation / np.sqrt(counts), counts - 1
-    one_sided, two_sided = (stats.t.ppf(1 - tail, freedom) for tail in (significance, significance / 2))
-    above = stats.nct.sf(one_sided, freedom, (difference + margin) / error)
-    below = stats.nct.cdf(-one_sided, freedom, (difference - margin) / error)
-    shift = abs(difference) / error
-    apart = stats.nct.sf(two_sided, freedom, shift)
-    greater: NDArray[np.float64] = np.fmax(np.fmax(above + below - 1, apart), 0.0)  # of a NaN and a number, the number
-    return greater
+    """The chance of any verdict but INCONCLUSIVE of `judge`, for each number of pairs in `counts`.
+
+    Given the standard error that a sample has, the mean is normal and each verdict is an interval of it; the chance is
+    the mean of that over equally likely standard errors (the distribution of chi square).
+    """
+    one_sided, two_sided = (stats.t.ppf(1 - tail, counts - 1)[:, None] for tail in (significance, significance / 2))
+    true_error = (deviation / np.sqrt(counts))[:, None]
+    error = true_error * _relative_deviations(int(counts[-1]))[: len(counts)]
+    equivalent, apart = np.fmax(margin - one_sided * error, 0.0), two_sided * error
+
+    def within(limit: NDArray[np.float64]) -> NDArray[np.float64]:
+        share: NDArray[np.float64] = ndtr((limit - difference) / true_error) - ndtr((-limit - difference) / true_error)
+        return share
+
+    # Where both limits leave nothing between them, every mean is a verdict.
+    chance = np.where(equivalent >= apart, 1.0, within(equivalent) + 1 - within(apart))
+    power: NDArray[np.float64] = chance.mean(axis=1)
+    return power
+
+
+@cache
+def _relative_deviations(most: int) -> NDArray[np.float64]:
+    """Equally likely sample deviations over the true one: a row for each number of pairs from 2 to `most`."""
+    freedom = np.arange(1, most)[:, None]
+    shares = (np.arange(DEVIATIONS) + 0.5) / DEVIATIONS
+    deviations: NDArray[np.float64] = np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
+    return deviations
 
 
 def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from reports.comparison import compare
-from reports.records import to_line, write_json
+from reports.records import read_json, to_line, write_json
 
 COMMAND = "python -m train.compare configs/tiny.yaml --seeds 3"
 SAVED = {"fp32": 40.0, "bf16": 20.0, "fp16": 20.0, "tf32": 40.0}
@@ -39,6 +39,9 @@ def write_run(
     figures |= {} if precision == "fp32" else {"eval/accuracy_fp32": accuracy}
     arithmetic = EMULATED if precision == "fp16" else "native kernels"
     effective = {"requested": precision, "effective": {"name": precision, "arithmetic": arithmetic}}
+    lines = _lines(precision, losses, figures | (final or {}))
+    metric = summary.get("metric") or "eval/accuracy"
+    better = max if summary.get("higher_is_better", True) else min
     facts = {
         "experiment": folder.name,
         "config_sha256": "c" * 64,
@@ -50,7 +53,7 @@ def write_run(
         "metric": "eval/accuracy",
         "higher_is_better": True,
         "final": figures | (final or {}),
-        "best": {"eval/accuracy": accuracy},
+        "best": {metric: better((line[metric] for line in lines if metric in line), default=None)},
         "steps": {"planned": len(losses), "attempted": len(losses), "applied": len(losses)},
         "skipped_steps": 1 if precision == "fp16" else 0,
         "nonfinite_loss_steps": 0,
@@ -61,11 +64,26 @@ def write_run(
     }
     write_json(path / "summary.json", facts | summary)
     write_json(path / "environment.json", _environment(effective, seed) | (environment or {}))
-    (path / "metrics.jsonl").write_text("".join(map(to_line, _lines(precision, losses, figures | (final or {})))))
-    config = {"model": "tinynet", "arch": "tinynet5", "data": {"name": "dots"}, "epochs": 2, "batch_size": 8}
-    config["optimizer"] = {"name": "sgd", "lr": 0.1}
+    (path / "metrics.jsonl").write_text("".join(map(to_line, lines)))
+    config = {"model": "tinynet", "arch": "tinynet5", "data": {"name": "dots"}, "batch_size": 8, "log_every": 1}
+    config |= {"optimizer": {"name": "sgd", "lr": 0.1}, "epochs": 2}
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     return path
+
+
+def write_evaluations(run: Path, *evaluations: dict[str, float]) -> None:
+    """A history of `run` with these evaluations up to its last step, and a summary that fits it."""
+    summary = read_json(run / "summary.json")
+    assert summary is not None
+    steps, metric, final = summary["steps"]["attempted"], summary["metric"], summary["final"]
+    lines = [{"train/step": step, "train/loss": 1.0} for step in range(1, steps + 1)]
+    lines += [{"train/step": steps - ago, **line} for ago, line in enumerate(reversed(evaluations))]
+    fp32 = {f"{key}_fp32": value for key, value in evaluations[-1].items() if f"{key}_fp32" in final}
+    lines = [*sorted(lines, key=lambda line: line["train/step"]), {"train/step": steps, **fp32}]
+    best = (max if summary["higher_is_better"] else min)(line[metric] for line in evaluations)
+    found = {"final": final | evaluations[-1] | fp32, "best": {metric: best}}
+    write_json(run / "summary.json", summary | found)
+    (run / "metrics.jsonl").write_text("".join(map(to_line, lines)))
 
 
 def write_benchmark(folder: Path, **seconds: list[float]) -> None:
@@ -94,6 +112,7 @@ def rows_of(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _environment(effective: dict[str, Any], seed: int) -> dict[str, Any]:
     return {
+        "run_id": f"{effective['requested']}{seed}",
         "attempts": [{"started": "2026-01-02T03:04:05+00:00", "from_step": 0, "changed": {}}],
         "versions": {"python": "3.11.7", "torch": "2.14.1"},
         "platform": "Linux",
@@ -114,4 +133,6 @@ def _lines(precision: str, losses: tuple[float, ...], figures: dict[str, Any]) -
     if accuracy is not None:
         found += [{"train/step": len(losses) // 2, "eval/loss": 1.0, "eval/accuracy": accuracy / 2}]
         found += [{"train/step": len(losses), "eval/loss": loss, "eval/accuracy": accuracy}]
+        if "eval/accuracy_fp32" in figures:
+            found += [{"train/step": len(losses), "eval/accuracy_fp32": figures["eval/accuracy_fp32"]}]
     return sorted(found, key=lambda line: line["train/step"])

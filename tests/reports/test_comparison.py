@@ -100,7 +100,8 @@ def test_a_run_without_its_metric_has_failed(tmp_path):
 @pytest.mark.parametrize("key", ["initial_weights_sha256", "data_order_sha256", "config_sha256", "device"])
 def test_runs_that_are_no_pair_are_flagged_and_not_averaged(tmp_path, key):
     write_three(tmp_path)
-    write_run(tmp_path, "bf16", 1, accuracy=0.1, **{key: "another"})
+    environment = {"device": {"name": "another"}} if key == "device" else None
+    write_run(tmp_path, "bf16", 1, accuracy=0.1, environment=environment, **{key: "another"})
     rows = rows_of(compared(tmp_path))
     assert {row["seeds"] for row in rows.values()} == {2}
     for row in rows.values():
@@ -248,6 +249,15 @@ def test_a_torn_summary_is_no_missing_run(tmp_path, text):
             "its record is of precision bf16 (effective fp32) and seed 1",
         ),
         ({"steps": {"attempted": 8}}, "its metrics.jsonl ends at step 4 of 8"),
+        ({"steps": {"planned": 8, "attempted": 4}}, "it finished after 4 of 8 steps"),
+        ({"steps": {}}, "it finished after None of None steps"),
+        ({"data_order_sha256": ""}, "no data_order_sha256 in its record"),
+        (
+            {"final": {"eval/accuracy": 0.915, "eval/accuracy_fp32": 42.0}},
+            "eval/accuracy_fp32 is 42.0, not from 0 to 1",
+        ),
+        ({"final": {"eval/accuracy": 0.915, "eval/loss": -3.0}}, "its eval/loss is -3.0, less than 0"),
+        ({"final": {"eval/accuracy": 0.915, "eval/loss": 1.7e308}}, "its eval/loss is 1.7e+308"),
         ({"status": "running"}, "its status is 'running'"),
         ({"initial_weights_sha256": None}, "no initial_weights_sha256 in its record"),
         ({"device": None}, "no device in its record"),
@@ -279,10 +289,20 @@ def test_a_summary_that_is_not_that_of_its_run_is_named_and_not_averaged(tmp_pat
         (lambda text: text.replace("2.0", '"two"'), "line 1 of its metrics.jsonl has no figure in train/loss"),
         (lambda text: text.replace('"train/step": 1,', '"train/step": "x",'), "no figure in train/step"),
         (
-            lambda text: "".join(text.splitlines(True)[:-1]),
+            lambda text: "".join(text.splitlines(True)[:-2]),
             "its last eval/accuracy is 0.915 in summary.json and 0.4575",
         ),
         (lambda text: "".join(text.splitlines(True)[:3]), "its metrics.jsonl ends at step 2 of 4"),
+        (lambda text: "".join(2 * line for line in text.splitlines(True)), "has train/loss of step 1 twice"),
+        (lambda text: text.replace("0.4575", "1.7"), "eval/accuracy in line 3 of its metrics.jsonl is 1.7, not from"),
+        (lambda text: text.replace("0.4575", "0.99"), "its best eval/accuracy is 0.915 in summary.json and 0.99 in"),
+        (
+            lambda text: text.replace('"eval/loss": 1.0', '"eval/loss": -5'),
+            "eval/loss in line 3 of its metrics.jsonl is",
+        ),
+        (lambda text: "".join(text.splitlines(True)[3:]), "has no line between the steps 0 and 3"),
+        (lambda text: text.replace("2.0", "9" * 400), "line 1 of its metrics.jsonl has no figure in train/loss"),
+        (lambda text: text.replace("2.0", "1e39"), "line 1 of its metrics.jsonl has no figure in train/loss"),
     ],
 )
 def test_a_history_that_does_not_end_in_the_summary_is_named_and_not_averaged(tmp_path, edit, reason):
@@ -314,7 +334,7 @@ def test_a_source_that_had_changes_in_an_earlier_attempt_is_not_published(tmp_pa
         ({"seconds": None}, "seconds: input should be a valid object, not null"),
         ({"seconds": {"fp32": [1.0, 1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
         ({"seconds": {"fp32": [1.0], "bf16": [1.0]}}, "blocks must be equally many and at least 2"),
-        ({"seconds": {"fp32": [1.0, 0.0], "bf16": [1.0, 1.0]}}, "input should be greater than 0, not 0.0"),
+        ({"seconds": {"fp32": [1.0, 0.0], "bf16": [1.0, 1.0]}}, "input should be greater than 0.000000001, not 0.0"),
         ({"seconds": {"fp32": [1.0, math.nan], "bf16": [1.0, 1.0]}}, 'input should be a finite number, not "NaN"'),
         ({"smoke": True}, "benchmark.json is of a smoke run"),
         ({"git": {"commit": "a", "dirty": True}}, "the source of benchmark.json had changes"),
@@ -397,6 +417,45 @@ def test_a_pair_that_was_judged_by_another_measure_is_no_pair(tmp_path, key, val
     assert f"{key} differs between" in rows["bf16"]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda run: (run / "environment.json").unlink(), "no environment.json: whether it was trained in one go"),
+        (
+            lambda run: write_json(run / "environment.json", {"precision": {"requested": "bf16"}, "seed": 1}),
+            "no run_id in its environment.json",
+        ),
+        (lambda run: (run / "config.yaml").unlink(), "its config.yaml is missing"),
+        (lambda run: (run / "config.yaml").write_text(""), "its config.yaml is not one of a run: "),
+        (lambda run: (run / "config.yaml").write_text("&a {b: *a}"), "its config.yaml is not one of a run: "),
+        (
+            lambda run: (run / "config.yaml").write_text((run / "config.yaml").read_text() + "more: &a {b: *a}\n"),
+            "its config.yaml is not readable: Circular reference detected",
+        ),
+        (
+            lambda run: (run / "config.yaml").write_text((run / "config.yaml").read_text() + "margin: null\n"),
+            "margin: input should be a valid number, not null",
+        ),
+    ],
+)
+def test_a_run_without_its_other_files_is_named_and_not_averaged(tmp_path, spoil, reason):
+    write_three(tmp_path)
+    spoil(tmp_path / "bf16-s1")
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert (row["seeds"], row["mean"]) == (2, pytest.approx((0.905 + 0.91) / 2))
+    assert reason in row["reason"]
+
+
+def test_seeds_of_different_devices_are_not_averaged(tmp_path):
+    write_three(tmp_path)
+    for precision in ("fp32", "bf16", "fp16"):
+        write_run(tmp_path, precision, 2, device="Another", environment={"device": {"name": "Another"}})
+    assert all("device differs between the seeds" in row["reason"] for row in compared(tmp_path)["rows"])
+    write_run(tmp_path, "bf16", 2, environment={"device": {"name": "Another"}})
+    reason = rows_of(compared(tmp_path))["bf16"]["reason"]
+    assert "seed 2: its environment.json is of Another, and its summary.json of Some CPU, 2 threads" in reason
+
+
 def test_memory_is_compared_within_each_seed(tmp_path):
     write_three(tmp_path)
     for seed, (fp32, bf16) in enumerate([(100.0, 60.0), (200.0, 110.0), (300.0, 150.0)]):
@@ -418,7 +477,7 @@ def test_memory_is_compared_within_each_seed(tmp_path):
         ({"margin": -1.0}, "margin: input should be greater than 0, not -1.0"),
         ({"margin": math.nan}, "margin: "),
         ({"seeds": [0, 2]}, "tiny/comparison.json does not count bf16-s1, fp16-s1, fp32-s1"),
-        ({"margin": 0.05}, "tiny/comparison.json has the margin 0.05, and its runs' config.yaml has 0.005"),
+        ({"margin": 0.05}, "tiny/comparison.json has the margin 0.05, and the config.yaml of bf16-s0 has 0.005"),
     ],
 )
 def test_a_comparison_that_is_not_that_of_all_its_runs_is_left_out(tmp_path, change, reason):

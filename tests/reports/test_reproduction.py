@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_runs import compared, write_benchmark, write_run, write_three
+from made_runs import compared, write_benchmark, write_evaluations, write_run, write_three
 
 from reports import published, published_table, reproduce, reproduction
-from reports.records import read_json, to_line, write_json
+from reports.records import write_json
 from reports.reproduction import (
     ABOVE,
     BELOW,
@@ -77,7 +77,7 @@ def test_nothing_measured_is_no_verdict(values: list[float]) -> None:
 
 def test_every_row_that_a_configuration_names_is_published() -> None:
     rows, aims = published.aimed_at()
-    assert len(rows) == 394
+    assert len(rows) == 395
     assert "lenet5_fashion_mnist" in aims
 
 
@@ -196,10 +196,7 @@ def aimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for run in (tmp_path / "tiny").glob("*-s*"):
         accuracy = {"fp32": 0.92, "bf16": 0.93, "fp16": 0.90}[run.name[:4]]
         figures = {"eval/loss": 1.0, "eval/accuracy": accuracy + int(run.name[-1]) / 1000}
-        (run / "metrics.jsonl").write_text(to_line({"train/step": 4, **figures}))
-        summary = read_json(run / "summary.json")
-        assert summary is not None
-        write_json(run / "summary.json", {**summary, "final": summary["final"] | figures})
+        write_evaluations(run, figures)
     write_json(tmp_path / "tiny" / "comparison.json", compared(tmp_path / "tiny"))
     monkeypatch.setattr(published, "rows", lambda: {"a": ACCURACY, "b": {**ACCURACY, "id": "b"}})
     return tmp_path
@@ -226,9 +223,8 @@ def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
     drawn = {**LOSS, "id": "a", "value": "1.05", "evaluated_samples": "100"}
     monkeypatch.setattr(published, "rows", lambda: {"a": drawn})
     for seed in range(3):
-        write_run(aimed / "tiny", "fp32", seed, 0.92, final_weights_sha256=f"{seed}" * 64)
-        line = {"train/step": 4, "eval/loss": 1.0, "eval/accuracy": 0.92}
-        (aimed / "tiny" / f"fp32-s{seed}" / "metrics.jsonl").write_text(to_line(line))
+        run = write_run(aimed / "tiny", "fp32", seed, 0.92, final_weights_sha256=f"{seed}" * 64)
+        write_evaluations(run, {"eval/loss": 1.0, "eval/accuracy": 0.92})
     assert reproductions(aimed)[0].verdict == ABOVE
     assert "; the error of the source's sample of 100 was not measured; the source's" in reproductions(aimed)[0].rule
 
@@ -267,8 +263,6 @@ def test_a_reason_ends_with_how_the_source_selects(aimed: Path, monkeypatch: pyt
         "evaluation is taken",
         "best": "; the source's figure is that of the best epoch, as is that of each run of ours, chosen on the "
         "evaluation samples",
-        "best of 30 runs": "; the source's figure is the best of 30 runs; of each run of ours its best epoch is taken, "
-        "and the mean of these is ours, chosen on the evaluation samples",
     }
     for selection, ending in endings.items():
         monkeypatch.setattr(published, "rows", lambda selection=selection: {"a": {**ACCURACY, "selection": selection}})
@@ -282,21 +276,59 @@ def test_a_finished_run_without_a_finite_evaluation_is_named_and_not_counted(
     aimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured(monkeypatch)
-    monkeypatch.setattr(published, "rows", lambda: {"a": {**LOSS, "id": "a"}})
+    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, "selection": "best"}})
+    record(aimed, data={"name": "dots", "held_out": 10})
 
-    def without_loss(seed: int) -> None:
-        line = {"train/step": 4, "eval/loss": math.nan, "eval/accuracy": 0.93 + seed / 1000}
-        (aimed / "tiny" / f"bf16-s{seed}" / "metrics.jsonl").write_text(to_line(line))
+    def evaluated(seed: int, **held_out: float) -> None:
+        figures = {"eval/loss": 1.0, "eval/accuracy": 0.93, **{f"eval/{key}": held_out[key] for key in held_out}}
+        write_evaluations(aimed / "tiny" / f"bf16-s{seed}", figures)
 
-    without_loss(1)
+    for seed in range(3):
+        evaluated(seed, held_out_accuracy=0.8)
+    evaluated(1)
     found = {one.precision: one for one in reproductions(aimed)}["bf16"]
-    assert (found.verdict, found.measured) == (ABOVE, (1.0, 1.0))
+    assert (found.verdict, found.measured) == (ABOVE, (93.0, 93.0))
     assert "; no finite evaluation to take: bf16-s1; " in found.rule
-    without_loss(0)
-    without_loss(2)
+    evaluated(0)
+    evaluated(2)
     found = {one.precision: one for one in reproductions(aimed)}["bf16"]
     expected = (NOT_RUN, None, "no finite evaluation to take: bf16-s0, bf16-s1, bf16-s2")
     assert (found.verdict, found.mean, found.rule) == expected
+
+
+def test_the_best_of_many_runs_is_no_figure_that_a_mean_reproduces(
+    aimed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch)
+    chosen = {**ACCURACY, "selection": "best of 30 runs"}
+    monkeypatch.setattr(published, "rows", lambda: {"a": chosen})
+    found = reproductions(aimed)[0]
+    # Of each run the last evaluation: 0.920, 0.921, 0.922.
+    assert (found.verdict, found.mean) == (SCALED_DOWN, pytest.approx(92.1))
+    assert found.rule.startswith("the mean of 3 runs against the best of 30 runs; +0.1 from the published 92; ")
+    assert found.rule.endswith("is the best of 30 runs, each judged by its last evaluation, as is each run of ours")
+
+
+def test_a_run_that_ended_before_it_would_have_been_stopped_is_named(
+    aimed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch)
+    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, "selection": "early stopping"}})
+    for seed, losses in enumerate([(1.0, 1.1, 1.2, 1.3), (1.0, 0.9, 1.2, 1.3), (1.0, 1.1, 1.2, 0.5)]):
+        lines = [{"eval/loss": loss, "eval/accuracy": 0.92} for loss in losses]
+        write_evaluations(aimed / "tiny" / f"fp32-s{seed}", *lines)
+    found = reproductions(aimed)[0]
+    assert found.verdict == REPRODUCED
+    assert "; the source would have trained on where these ended: fp32-s1, fp32-s2; " in found.rule
+
+
+def test_a_mean_whose_interval_leaves_the_published_figure_out_says_so() -> None:
+    apart = judge_reproduction([90.0, 91.0, 89.0, 90.5, 89.5], ACCURACY)
+    # t 2.776, sd 0.79: single runs 2.4 from the mean of 90, the mean itself 0.98
+    assert apart.verdict == WITHIN_NOISE
+    assert apart.rule.endswith("; the 95% interval of our mean lies below it")
+    near = judge_reproduction([90.5, 93.0, 89.5, 92.5, 90.5], ACCURACY)  # mean 91.2, sd 1.48, the mean itself 1.84
+    assert (near.verdict, near.rule[-4:]) == (WITHIN_NOISE, " lie")
 
 
 def test_a_reduced_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

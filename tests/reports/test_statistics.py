@@ -81,7 +81,9 @@ def test_seeds_that_agree_to_the_last_sample_leave_an_interval() -> None:
     assert verdict.word == INCONCLUSIVE
 
 
-@pytest.mark.parametrize(("difference", "deviation"), [(0.0, 0.006), (0.002, 0.004), (-0.012, 0.02), (0.0, 0.002)])
+@pytest.mark.parametrize(
+    ("difference", "deviation"), [(0.0, 0.006), (0.002, 0.004), (-0.012, 0.02), (0.0, 0.002), (0.0027, 0.0087)]
+)
 def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons(
     difference: float, deviation: float
 ) -> None:
@@ -90,11 +92,12 @@ def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons
     draw = np.random.default_rng(0)
 
     def decided(count: int) -> float:
-        words = [judge(list(draw.normal(difference, deviation, count)), 0.005, True).word for _ in range(500)]  # type: ignore[union-attr]
+        words = [judge(list(draw.normal(difference, deviation, count)), 0.005, True).word for _ in range(2000)]  # type: ignore[union-attr]
         return np.mean([word != INCONCLUSIVE for word in words])
 
-    assert decided(needed) > 0.75
-    assert needed == 2 or decided(max(2, round(0.6 * needed))) < 0.8
+    # The share of 2,000 draws is off by 0.009 in its standard deviation.
+    assert decided(needed) > 0.77
+    assert needed == 2 or decided(needed - 1) < 0.83
 
 
 def test_a_difference_at_the_margin_is_never_decided_by_more_seeds_of_equivalence() -> None:
