@@ -83,7 +83,7 @@ def main() -> int:
             left_out |= _incomplete(comparisons)
         else:
             left_out = build((given.out or ROOT).resolve())
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for name, reason in left_out.items():

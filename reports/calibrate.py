@@ -10,6 +10,7 @@ most 5% false alarms, at least 90% of such losses found, and at least 90% of suc
 default, and noisier ones decide is shown beside it.
 """
 
+import argparse
 import math
 import sys
 from collections import Counter
@@ -193,6 +194,7 @@ def _cells(name: str, found: Counter[str], only: str | None = None) -> list[str]
 
 def main() -> int:
     """Print the rates."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(table(read_json(RECORD)))
     return 0
 

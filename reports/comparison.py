@@ -62,6 +62,7 @@ def compare(
     _check_distinct(runs, environments)
     benchmark, unmeasured = read_benchmark(folder / "benchmark.json", runs, publish)
     experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
+    all_sources = [source for environment in environments for source in sources(environment)]
     rows = [_row(experiment, precision, runs, benchmark, unmeasured, margin, looks) for precision in precisions]
     return {
         "experiment": experiment,
@@ -77,14 +78,10 @@ def compare(
         "runs": runs,
         "benchmark": benchmark and benchmark.model_dump(),
         "environment": next((found for found in environments if found), None),
-        "commits": _commits(environments),
+        "commits": sorted({source.commit for source in all_sources if source.commit}),
+        "committed": all(source.committed for source in (*all_sources, *([benchmark.git] if benchmark else []))),
+        "torch": sorted({str(found["versions"].get("torch")) for found in environments if found.get("versions")}),
     }
-
-
-def _commits(environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The commits of all attempts of the runs."""
-    commits = {source.commit for environment in environments for source in sources(environment)}
-    return sorted(commit for commit in commits if commit)
 
 
 class Kept(Part):
@@ -212,6 +209,7 @@ def _row(
         "difference_high": verdict.difference.high if verdict else None,
         "verdict": verdict.word if verdict else None,
         "margin": verdict.margin if verdict else None,
+        "looks": looks,
         "seeds_needed": verdict.seeds_needed if verdict else None,
         "samples_per_sec": measured.samples_per_second(precision) if measured else None,
         "speedup": ratio.value if ratio else None,

@@ -5,8 +5,6 @@ without one is a row that says so.
 """
 
 import argparse
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,13 @@ Entry = tuple[str, Mapping[str, Any] | None]
 
 
 def overview(entries: Sequence[Entry], form: str = "markdown") -> str:
-    """The table of experiments by name, in one of `FORMATS`; a row for each precision, its metric named in its cell."""
-    titles, rows = cells(entries)
+    """The table of experiments by name, in one of `FORMATS`; a row for each precision, its metric named in its cell.
+
+    As csv it is data: the columns and the digits of each experiment's results.csv.
+    """
     if form == "csv":
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows([titles, *rows])
-        return buffer.getvalue().rstrip("\n")
+        return table.as_csv(*(comparison for _, comparison in entries if comparison)).rstrip("\n")
+    titles, rows = cells(entries)
     if form == "latex":
         return _latex(titles, rows)
     lines = [titles, [*[":--"] * TEXTS, *["--:"] * (len(titles) - TEXTS)], *rows]
@@ -65,6 +64,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     folders = options.parse_args().folders
+    for folder in folders:
+        if not folder.is_dir():
+            options.error(f"{folder} is not a folder")
     print(overview([(folder.name, read_json(folder / "comparison.json")) for folder in folders]))
 
 

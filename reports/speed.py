@@ -25,6 +25,7 @@ class Benchmark(Part):
     operators_ms: dict[str, dict[str, float]] = Field(default_factory=dict)
     config_sha256: str
     device: str
+    torch: str | None = None
     smoke: bool = False
     git: Source = Field(default_factory=Source)
 

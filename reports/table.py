@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.comparison import COLUMNS
-from reports.environment_record import device_kind, device_name
+from reports.environment_record import UNCOMMITTED, device_kind, device_name
 from reports.run_record import BASELINE
+from reports.statistics import SIGNIFICANCE
 
 MISSING = "n/a"
 
@@ -48,6 +49,10 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
         found.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
     if len(comparison["seeds"]) == 1:
         found.append("One seed: a single run each, so a difference in accuracy cannot be told from noise.")
+    if not comparison["committed"]:
+        found.append(f"Some of its source {UNCOMMITTED}: `reports.build` leaves such figures out.")
+    if len(comparison["torch"]) > 1:
+        found.append(f"Its runs are of more than one version of PyTorch: {', '.join(comparison['torch'])}.")
     if len(comparison["commits"]) > 1:
         commits = ", ".join(commit[:8] for commit in comparison["commits"])
         found.append(f"Its runs are of more than one commit: {commits}.")
@@ -58,14 +63,16 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
     if judged:
         percent = judged[0]["metric"] == "eval/accuracy"
         what = f"{100 * comparison['margin']:g} points" if percent else f"{comparison['margin']:.1%} of FP32's"
+        share = SIGNIFICANCE / comparison["looks"]
         found.append(
-            f"Verdict: EQUIVALENT when two one-sided t-tests at 5% rule out a difference of {what} either way, "
-            "so that the 90% interval lies within; otherwise WORSE or BETTER when the 95% interval excludes zero."
+            f"Verdict: EQUIVALENT when two one-sided t-tests at {_percent(share)} rule out a difference of {what} "
+            f"either way, so that the {_percent(1 - 2 * share)} interval lies within; otherwise WORSE or BETTER when "
+            f"the {_percent(1 - share)} interval excludes zero."
         )
         if comparison["looks"] > 1:
             found.append(
-                f"Seeds were added until it was decided: each of at most {comparison['looks']} looks tests at "
-                f"5% / {comparison['looks']}, and the intervals are as much wider."
+                f"Seeds were added until it was decided, in at most {comparison['looks']} looks: each tests at 5% / "
+                f"{comparison['looks']}, and the intervals are as much wider."
             )
         elif any(row["verdict"] == "INCONCLUSIVE" for row in judged):
             found.append(
@@ -101,12 +108,12 @@ def markdown(comparison: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def as_csv(comparison: Mapping[str, Any]) -> str:
-    """The rows with full digits, columns `COLUMNS`; empty where there is no figure."""
+def as_csv(*comparisons: Mapping[str, Any]) -> str:
+    """The rows of all `comparisons` with full digits, columns `COLUMNS`; empty where there is no figure."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(comparison["rows"])
+    writer.writerows(row for comparison in comparisons for row in comparison["rows"])
     return buffer.getvalue()
 
 
@@ -138,8 +145,9 @@ def difference(row: Mapping[str, Any]) -> str:
         return _signed(row["difference"], percent)
     scale, form = (100, ".2f") if percent else (1, ".4f")
     interval = f"[{scale * row['difference_low']:{form}}, {scale * row['difference_high']:{form}}]"
+    wider = f" at {_percent(1 - SIGNIFICANCE / row['looks'])}" if row["looks"] > 1 else ""
     pairs = f" (n={row['pairs']})" if row["pairs"] != row["seeds"] else ""
-    return f"{_signed(row['difference'], percent)} {interval}{pairs}"
+    return f"{_signed(row['difference'], percent)} {interval}{wider}{pairs}"
 
 
 def verdict(row: Mapping[str, Any]) -> str:
@@ -157,12 +165,12 @@ def more_seeds(row: Mapping[str, Any]) -> str:
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Where a slower precision loses most time, from the profile of a step."""
+    """Which operator's time grew most in a slower precision, from the profile of a step."""
     if not row["slower_in"]:
         return ""
     name, before, after = row["slower_in"]
     compared = f"{before:.3g} ms in FP32" if before is not None else "too little in FP32 to be among its longest"
-    return f", most of it in {name.removeprefix('aten::')}: {after:.3g} ms of a step, {compared}"
+    return f"; the operator that grew most is {name.removeprefix('aten::')}: {after:.3g} ms of a step, {compared}"
 
 
 def emulated(row: Mapping[str, Any]) -> bool:
@@ -191,6 +199,10 @@ def _signed(value: float | None, percent: bool) -> str:
 def _memory(value: float | None, form: str, ratio: float | None, ratio_form: str) -> str:
     """With its ratio to FP32, where there is one."""
     return _number(value, form, " MiB") + (f" ({ratio:{ratio_form}}x)" if ratio is not None else "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

@@ -30,11 +30,13 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Accuracy], list[tuple[
                 "precision": {"requested": precision, "effective": {"name": precision}},
                 "higher_is_better": True, "eval_samples": 10_000, "config_sha256": "c",
                 "final": {"eval/accuracy": accuracy(precision, seed), "memory/saved_for_backward_mib": 1.0},
+                "best": {"eval/accuracy": accuracy(precision, seed)}, "steps": {"planned": 1, "attempted": 1},
                 "initial_weights_sha256": str(seed), "data_order_sha256": str(seed), "device": "Some CPU",
                 "skipped_steps": 0,
             }  # fmt: skip
             folder = self.folder / f"{precision}-s{seed}"
             write_json(folder / "summary.json", summary)
+            write_json(folder / "environment.json", {"run_id": folder.name})
             (folder / "metrics.jsonl").write_text(to_line({"train/step": 1, **summary["final"]}))
             (folder / "config.yaml").write_text(yaml.safe_dump(self.config.model_dump(mode="json")))
             return 0

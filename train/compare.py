@@ -13,9 +13,13 @@ import torch
 
 from reports import page, table
 from reports.comparison import compare, succeeded
+from reports.published_table import published_cells
 from reports.records import read_json, write_json
-from reports.run_record import BASELINE
+from reports.reproduction import of_comparison
+from reports.run_record import BASELINE, read_run
+from reports.speed import read_benchmark
 from reports.statistics import DEFAULT_SEEDS, INCONCLUSIVE, LOOKS, MAX_SEEDS, VERDICTS, seeds_for_next_look
+from reports.summary import FINISHED
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import assemble, command, console, environment, signals
@@ -97,6 +101,9 @@ class Comparison:
         )
         for note in table.notes(comparison):
             print(note)
+        for cells in map(published_cells, of_comparison(self.folder, comparison)):
+            figures = f"{cells['published']}; {cells['precision']} {cells['measured']}"
+            print(f"published {cells['id']}: {figures}: {cells['verdict']}, {cells['why']}")
         print(f"report: {self.folder / 'report.html'}", flush=True)
         if where := mirror_comparison(self.folder, self.config, comparison).location():
             print(where, flush=True)
@@ -133,8 +140,10 @@ class Comparison:
         """Exit status of one run, in a process of its own; a finished one is reused."""
         name = f"{precision}-s{seed}"
         summary = read_json(self.folder / name / "summary.json") or {}
-        if not self.smoke and summary.get("status") == "finished":
-            print(f"{self.config.name} {name}: finished already, reused", flush=True)
+        if not self.smoke and summary.get("status") == FINISHED:
+            fault = read_run(self.folder, precision, seed)["reason"]
+            used = f"but not counted: {fault}; delete {self.folder / name} to train it anew" if fault else "reused"
+            print(f"{self.config.name} {name}: finished already, {used}", flush=True)
             return 0
         module = f"train.{self.config.model}"
         options = ["--precision", precision, "--seed", str(seed), "--out", str(self.out)]
@@ -156,30 +165,27 @@ class Comparison:
     def _benchmark(self) -> None:
         """Measure the speed of the precisions that can train it.
 
-        Not again when benchmark.json has it for the same configuration, precisions and machine.
+        Not again when benchmark.json has it for the same configuration and machine.
         """
         file = self.folder / "benchmark.json"
         precisions = [precision for precision in self.precisions if self._finished(precision)]
         if not precisions:
             return
-        key = {
-            "config_sha256": self.config.digest(),
-            "precisions": precisions,
-            "device": environment.device_name(self.device),
-            "torch": torch.__version__,
-        }
-        previous = read_json(file) or {}
-        if not self.smoke and all(previous.get(name) == value for name, value in key.items()):
-            print(f"{self.config.name}: speed measured already, reused", flush=True)
-            return
-        file.unlink(missing_ok=True)
+        previous, _ = read_benchmark(file)
+        here = (self.config.digest(), environment.device_name(self.device), torch.__version__, self.smoke)
+        if previous and (previous.config_sha256, previous.device, previous.torch, previous.smoke) == here:
+            if not self.smoke and previous.seconds.keys() >= set(precisions):
+                print(f"{self.config.name}: speed measured already, reused", flush=True)
+                return
+        else:
+            file.unlink(missing_ok=True)  # no figure of it may stand where the measurement below does not end
         print(f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side", flush=True)
         options = ["--precisions", ",".join(precisions), "--output", str(file)]
         self.child.call(["train.experiment.benchmark", *self.shared, *options])
 
     def _finished(self, precision: str) -> bool:
         summaries = (read_json(self.folder / f"{precision}-s{seed}" / "summary.json") for seed in self.seeds)
-        return any(summary is not None and summary.get("status") == "finished" for summary in summaries)
+        return any(summary is not None and summary.get("status") == FINISHED for summary in summaries)
 
 
 def _max_seeds(until_decided: bool, given: int | None) -> int | None:

@@ -175,6 +175,7 @@ def test_the_command_prints_what_is_wrong_with_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(calibrate, "RECORD", tmp_path / "calibration.json")
+    monkeypatch.setattr("sys.argv", ["reports.calibrate"])
     write_json(calibrate.RECORD, record(accuracies=[math.nan]))
     assert calibrate.main() == 0
     assert "accuracies.0: " in capsys.readouterr().out

@@ -150,7 +150,8 @@ class Experiment(Section):
     log_every: Count = 10
     eval_every: Count | None = None
     checkpoint_every: Count | None = None
-    margin: float = Field(default=0.005, gt=0)
+    # Of a loss a share, of an accuracy its own unit, so that 0.005 is half a point and 0.5 a slip for it.
+    margin: float = Field(default=0.005, gt=0, le=0.1)
     published: list[str] = []
     reduced: str | None = None
 
