@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from reports import index, page, published_table, table
+from reports.calibration_record import why_unfit
 from reports.comparison import comparisons_in
-from reports.engine_record import engine_table
+from reports.engine_record import NO_RECORD, engine_table
 from reports.overview import FORMATS, overview
 from reports.records import read_json, write_json
 from reports.reproduction import QUICK, RESULTS, ROOT, reproductions
@@ -56,8 +57,11 @@ def build(out: Path) -> dict[str, str]:
         write_json(folder / "comparison.json", comparison)
         page.write(folder, comparison)
     (out / "README.md").write_text(readme, encoding="utf-8")
-    index.write(out / "reports", comparisons, left_out, found, read_json(results / "calibration.json"))
-    return left_out | _incomplete(comparisons)
+    calibration = read_json(results / "calibration.json")
+    index.write(out / "reports", comparisons, left_out, found, calibration)
+    unfit = {"calibration.json": reason} if (reason := why_unfit(calibration)) else {}
+    unmeasured = {"engine_benchmark.json": engine} if engine.startswith(NO_RECORD) else {}
+    return left_out | _incomplete(comparisons) | unfit | unmeasured
 
 
 def _incomplete(comparisons: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:

@@ -3,13 +3,23 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from reports.environment_record import UNCOMMITTED, Environment
 from reports.records import Part, read_as
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Interval = Annotated[list[Positive], Field(min_length=3, max_length=3)]  # median, low, high
+NO_RECORD = "No record: "
+
+
+def _ordered(interval: list[float]) -> list[float]:
+    median, low, high = interval
+    if not low <= median <= high:
+        raise ValueError(f"{interval} is no median between two limits")
+    return interval
+
+
+Interval = Annotated[list[Positive], Field(min_length=3, max_length=3), AfterValidator(_ordered)]  # median, low, high
 
 
 class Native(Part):
@@ -31,12 +41,12 @@ def engine_table(path: Path) -> str:
     try:
         record = read_as(Engine, path, "one of scripts.bench_engine")
     except ValueError as error:
-        return f"No record: {path.name} {error}."
+        return f"{NO_RECORD}{path.name} {error}."
     if record.tiny:
-        return f"No record: {path.name} is of a trial of the command."
+        return f"{NO_RECORD}{path.name} is of a trial of the command."
     source, device = record.environment.git, record.environment.device
     if source is None or not source.committed:
-        return f"No record: the source of {path.name} {UNCOMMITTED}."
+        return f"{NO_RECORD}the source of {path.name} {UNCOMMITTED}."
     lines = [f"{record.experiment}, on {device.name if device else 'unknown hardware'}:", ""]
     lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
     for name, (value, low, high) in record.ratios.items():

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from reports.records import write_json
 from scripts.bench_engine import engine_step, plain_step
-from train.experiment import assemble
+from train.compare import Comparison
+from train.experiment import assemble, environment
 from train.experiment.benchmark import WARMUP_STEPS, interleave, operator_times, resting
 
 
@@ -91,3 +93,33 @@ def test_the_plain_loop_computes_what_the_engine_computes(precision):
         loss = plain()
         engine()
         assert trainer.read_window()["train/loss"] == loss.item()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept", "measured"),
+    [
+        ({}, True, False),
+        ({"seconds": {"fp32": [1.0, 1.0], "bf16": [1.0, 1.0]}}, True, True),
+        ({"torch": "1.13.0"}, False, True),
+        ({"device": "Another"}, False, True),
+        ({"smoke": True}, False, True),
+        ({"seconds": {}}, False, True),
+    ],
+)
+def test_a_benchmark_is_measured_again_unless_it_covers_what_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, kept: bool, measured: bool
+):
+    config = Path("configs/resnet20_digits.yaml")
+    comparison = Comparison(config, [], "fp32,fp16", "cpu", tmp_path, smoke=False)
+    comparison.seeds = range(1)
+    for precision in comparison.precisions:
+        write_json(comparison.folder / f"{precision}-s0" / "summary.json", {"status": "finished"})
+    seconds = {name: [1.0, 1.0] for name in ("fp32", "bf16", "fp16")}
+    facts = {"config_sha256": comparison.config.digest(), "device": environment.device_name(torch.device("cpu"))}
+    facts |= {"torch": torch.__version__, "samples_per_step": 8, "block_steps": 2, "seconds": seconds}
+    file = comparison.folder / "benchmark.json"
+    write_json(file, facts | changes)
+    calls: list[list[str]] = []
+    monkeypatch.setattr(comparison.child, "call", lambda arguments: calls.append(arguments) or 1)  # is interrupted
+    comparison._benchmark()
+    assert (file.exists(), bool(calls)) == (kept, measured)

@@ -138,6 +138,7 @@ def test_a_value_of_the_wrong_type_is_refused(override: str, key: str) -> None:
         "ema_decay=1",
         "label_smoothing=1",
         "margin=0",
+        "margin=0.5",
         "workers=-1",
         "num_classes=0",
         "vocab_size=7",

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from pydantic import ValidationError
 
 from reports.environment_record import read_environment
-from reports.records import read_json, read_lines, write_json, write_whole
+from reports.records import explain, read_json, read_lines, write_json, write_whole
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences
@@ -152,7 +153,9 @@ def recorded_config(path: Path) -> Experiment | None:
         return None
     try:
         return Experiment.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValueError) as error:
+    except ValidationError as error:
+        raise Refused(f"{file}: not a configuration: {explain(error)}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise Refused(f"{file}: not readable as a configuration: {why}") from None
 
