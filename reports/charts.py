@@ -1,7 +1,7 @@
 """The charts of a comparison, in the order of the page; here those of what its runs logged, against step."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib
@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy.typing import NDArray
 
 from reports import bars, forest
-from reports.curves import Histories, curve, nonfinite_steps, series
+from reports.curves import Curve, Histories, curve, nonfinite_steps, series
 from reports.svg import INK, MARKERS, STYLE, Chart, chart, colour_of, count_of, figure_of
 
 Comparison = Mapping[str, Any]
@@ -30,8 +30,8 @@ def draw(comparison: Comparison, histories: Histories) -> list[Chart]:
 
 
 def _loss(comparison: Comparison, histories: Histories) -> Chart | None:
-    figure, (axes,) = figure_of(3.3)
-    seeds = _curves(axes, comparison, histories, "train/loss", marked=False)
+    figure, (axes,) = figure_of(3)
+    seeds, drawn = _curves(axes, comparison, histories, "train/loss", marked=False)
     values = _values(axes, since=0)
     if not values.size:
         return None
@@ -44,12 +44,12 @@ def _loss(comparison: Comparison, histories: Histories) -> Chart | None:
         axes.yaxis.minorticks_off()
     axes.set(xlabel="step", ylabel="training loss" + (" (log scale)" if logarithmic else ""))
     text = f"Mean loss of the steps since the point before. {seeds} {_nonfinite(comparison, histories)}"
-    return chart(figure, "loss", "Training loss against step", text)
+    return chart(figure, "loss", "Training loss against step", text, _ends(drawn, lambda value: f"{value:.4g}"))
 
 
 def _metric(comparison: Comparison, histories: Histories) -> Chart | None:
-    figure, (axes,) = figure_of(3.3)
-    seeds = _curves(axes, comparison, histories, comparison["metric"], marked=True)
+    figure, (axes,) = figure_of(3)
+    seeds, drawn = _curves(axes, comparison, histories, comparison["metric"], marked=True)
     late = _values(axes, since=axes.dataLim.x1 * 2 / 3)
     if not late.size:
         return None
@@ -70,13 +70,15 @@ def _metric(comparison: Comparison, histories: Histories) -> Chart | None:
         steps = [line.get_xydata() for line in axes.lines]
         axes.set_xlim(left=_first_inside(np.concatenate(steps), bottom, top))
     text = f"At the precision of training, over the whole evaluation set. {seeds} {zoom}"
-    return chart(figure, "metric", f"{name.capitalize()} against step", text)
+    finding = _ends(drawn, lambda value: f"{value:.2%}" if percent else f"{value:.4f}")
+    return chart(figure, "metric", f"{name.capitalize()} against step", text, finding)
 
 
 def _scale(comparison: Comparison, histories: Histories) -> Chart | None:
-    figure, (axes,) = figure_of(2.9)
+    figure, (axes,) = figure_of(2.6)
     totals: dict[str, list[int]] = {}
     crosses: list[tuple[int, float]] = []
+    courses = []
     for run in comparison["runs"]:
         scales = series(histories[run["run"]], "amp/scale")
         if not scales:
@@ -89,6 +91,8 @@ def _scale(comparison: Comparison, histories: Histories) -> Chart | None:
             "label": f"{run['precision']}, seed {run['seed']}",
         }
         axes.step(list(scales), list(scales.values()), **look)
+        first, *_, last = [*scales.values()] * 2
+        courses.append(f"{look['label']}: from {first:,g} to {last:,g}")
         before = [0, *skipped.values()]
         at = [step for (step, count), last in zip(skipped.items(), before, strict=False) if count > last]
         crosses += [(step, scales[step]) for step in at if step in scales]
@@ -107,18 +111,25 @@ def _scale(comparison: Comparison, histories: Histories) -> Chart | None:
     ]
     marked = "A cross marks where" if few else f"At {len(crosses):,} points, too many to mark each,"
     text = f"One line a seed. {marked} steps were skipped since the point before. {' '.join(counts)}"
-    return chart(figure, "scale", "Loss scale against step", text)
+    return chart(figure, "scale", "Loss scale against step", text, f"{'; '.join(courses)}.")
 
 
-def _curves(axes: Axes, comparison: Comparison, histories: Histories, key: str, marked: bool) -> str:
-    """Draw a metric of every precision and say over how many seeds; unfinished runs are thin lines with a cross."""
+def _curves(
+    axes: Axes, comparison: Comparison, histories: Histories, key: str, marked: bool
+) -> tuple[str, dict[str, Curve]]:
+    """Draw a metric of every precision and say over how many seeds; unfinished runs are thin lines with a cross.
+
+    With it, by precision or unfinished run, what was drawn.
+    """
     counts, thin = [], []
+    drawn: dict[str, Curve] = {}
     for precision in comparison["precisions"]:
         runs = [run for run in comparison["runs"] if run["precision"] == precision]
         look = {"color": colour_of(precision), "linestyle": DASHES.get(precision, "-")}
         done = curve(histories, [run["run"] for run in runs if run["status"] == "finished"], key)
         if done is not None:
             counts.append((precision, done.seeds))
+            drawn[precision] = done
             shape = MARKERS.get(precision) if marked or len(done.steps) == 1 else None
             axes.plot(done.steps, done.mean, label=precision, marker=shape, markersize=4, **look)
             axes.fill_between(done.steps, done.low, done.high, color=look["color"], alpha=0.14, linewidth=0)
@@ -127,7 +138,8 @@ def _curves(axes: Axes, comparison: Comparison, histories: Histories, key: str, 
         for run in runs:
             lone = curve(histories, [run["run"]], key) if run["status"] != "finished" else None
             if lone is not None:
-                thin.append(f"{run['run']} ({run['status']})")
+                drawn[name := f"{run['run']} ({run['status']})"] = lone
+                thin.append(name)
                 axes.plot(lone.steps, lone.mean, linewidth=0.8, **look)
                 axes.plot(lone.steps[-1:], lone.mean[-1:], "x", color=look["color"])
     one = all(count == 1 for _, count in counts)
@@ -136,7 +148,18 @@ def _curves(axes: Axes, comparison: Comparison, histories: Histories, key: str, 
         count_of(over.pop()) if len(over) == 1 else ", ".join(f"{name} {count_of(count)}" for name, count in counts)
     )
     text = "A single run each." if one else f"Line: mean over {shared}; band: lowest to highest." if counts else ""
-    return text + (f" Thin, up to a cross: {', '.join(thin)}." if thin else "")
+    return text + (f" Thin, up to a cross: {', '.join(thin)}." if thin else ""), drawn
+
+
+def _ends(drawn: Mapping[str, Curve], form: Callable[[float], str]) -> str:
+    """Where each curve ends, in words; over several seeds with the ends of its band."""
+    found = []
+    for name, one in drawn.items():
+        mean, low, high = (float(values[-1]) for values in (one.mean, one.low, one.high))
+        ended = form(mean) if math.isfinite(mean) else "not finite"
+        band = f" (from {form(low)} to {form(high)})" if one.seeds > 1 and math.isfinite(mean) else ""
+        found.append(f"{name} {ended}{band} at step {one.steps[-1]:,}")
+    return f"At the end: {'; '.join(found)}."
 
 
 def _values(axes: Axes, since: float) -> NDArray[Any]:

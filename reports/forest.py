@@ -7,17 +7,22 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy import stats
 
+from reports import table
+from reports.bars import speedup_in_words
 from reports.run_record import BASELINE
+from reports.statistics import SIGNIFICANCE
 from reports.svg import PRECISIONS, RULE, STYLE, Chart, chart, colour_of, figure_of, mark_of
 from reports.table import emulated
 
+INTERVALS = "Marks: mean. Thin: 95% interval. Thick: 90% interval; EQUIVALENT is where that lies within the shading."
 Row = Mapping[str, Any]
 Line = tuple[Mapping[str, Any], Sequence[Row]]  # a comparison and those of its rows that are drawn
 
 
 def pairs(comparison: Mapping[str, Any]) -> Chart | None:
-    """The difference to FP32 of every seed, and their mean with its 95% interval, against the margin.
+    """The difference to FP32 of every seed, and their mean with its 95% and 90% intervals, against the margin.
 
     None for single runs, whose difference has no interval.
     """
@@ -33,14 +38,16 @@ def pairs(comparison: Mapping[str, Any]) -> Chart | None:
         values = [unit * (run["value"] - baseline[run["seed"]]) for run in runs]
         axes.plot(values, [place + 0.22] * len(values), "|", color=colour_of(row["precision"]), markersize=7)
         _mark(axes, row, place, "difference", unit)
+        _thick(axes, row, place, unit, comparison["looks"])
     margin = unit * rows[0]["margin"]
     axes.axvspan(-margin, margin, color=RULE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
     name = comparison["metric"].removeprefix("eval/")
     axes.set_xlabel(f"{name} minus that of FP32" + (" [points]" if accuracy else ""))
     axes.margins(x=0.1)
-    text = "Strokes: one seed each. Marks: mean and 95% interval. Shaded: differences within the margin."
-    return chart(figure, "pairs", "Paired differences to FP32", text)
+    text = f"Strokes: one seed each. {INTERVALS} Shaded: differences within the margin. {_wider([comparison])}"
+    finding = "; ".join(_difference_in_words(row, comparison["looks"]) for row in rows)
+    return chart(figure, "pairs", "Paired differences to FP32", text, f"{finding}. Margin: {margin:.4g}.")
 
 
 def overview(comparisons: Sequence[Mapping[str, Any]]) -> list[Chart]:
@@ -54,34 +61,68 @@ def _speedups(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     lines = _sorted(comparisons, "speedup", lambda _, row: (not emulated(row), row["speedup"]))
     if not lines:
         return None
-    figure, axes = _lines(_names(lines), 0.4, inside=True)
+    figure, axes = _lines(_names(lines), 0.38, inside=True)
     shown = [[{**row, "hollow": emulated(row)} for row in rows] for _, rows in lines]
     _marks(axes, shown, "speedup", lambda row: 1.0)
-    axes.axvline(1, color=PRECISIONS[BASELINE], linewidth=1)
+    _reference(axes, 1, len(lines))
     axes.set_xlabel("speed-up over FP32 [x]")
     text = "Samples per second over those of FP32: median ratio of the blocks of a round and its 95% interval."
     hollow = sorted({f"{row['precision']}: {row['arithmetic']}" for rows in shown for row in rows if row["hollow"]})
     if hollow:
         text += f" Hollow: emulated ({'; '.join(hollow)}), which says nothing about the speed of hardware made for it."
-    return chart(figure, "speedups", "How much faster", text)
+    finding = _in_words([(found, [speedup_in_words(row) for row in rows]) for found, rows in lines])
+    return chart(figure, "speedups", "How much faster", text, finding)
 
 
 def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     lines = _sorted(comparisons, "difference_low", _better_by)  # what has no interval has no verdict
     if not lines:
         return None
-    figure, axes = _lines(_names(lines), 0.4, inside=True)
+    figure, axes = _lines(_names(lines), 0.38, inside=True)
     shown = [[{**row, "sign": _sign(found)} for row in rows] for found, rows in lines]
     _marks(axes, shown, "difference", lambda row: row["sign"] / row["margin"])
+    for place, (found, rows) in enumerate(lines):
+        for offset, row in enumerate(rows):
+            _thick(axes, row, _place(place, offset), _sign(found) / row["margin"], found["looks"])
     axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
-    axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
+    _reference(axes, 0, len(lines))
     axes.set_xlabel("better than FP32 by [margins]")
     text = (
-        "Accuracy or loss against FP32, in units of each experiment's margin, better to the right: mean over paired "
-        "seeds and its 95% interval. Shaded: within the margin. Experiments of one seed have no interval and are "
-        "left out."
+        "Accuracy or loss against FP32 over paired seeds, in units of each experiment's margin, better to the right. "
+        f"{INTERVALS} Shaded: within the margin. Experiments of one seed have no interval and are left out. "
+        f"{_wider([found for found, _ in lines])}"
     )
-    return chart(figure, "qualities", "Whether it costs accuracy", text)
+    finding = _in_words([(found, [_difference_in_words(row, found["looks"]) for row in rows]) for found, rows in lines])
+    return chart(figure, "qualities", "Whether it costs accuracy", text, finding)
+
+
+def decisive(row: Row, looks: int) -> tuple[float, float]:
+    """The ends of the interval that decides equivalence, from those of the wider one.
+
+    Both are the mean plus and minus a quantile of Student's t times the same error: of 90% and 95% for one look,
+    narrower tails for more, as in `statistics.judge`.
+    """
+    tail, freedom = SIGNIFICANCE / looks, row["pairs"] - 1
+    share = stats.t.ppf(1 - tail, freedom) / stats.t.ppf(1 - tail / 2, freedom)
+    reach = float(share) * (row["difference_high"] - row["difference_low"]) / 2
+    return row["difference"] - reach, row["difference"] + reach
+
+
+def _wider(comparisons: Sequence[Mapping[str, Any]]) -> str:
+    looked = [found["experiment"] for found in comparisons if found["looks"] > 1]
+    return (
+        f"Both intervals are wider where seeds were added until it was decided: {', '.join(looked)}." if looked else ""
+    )
+
+
+def _difference_in_words(row: Row, looks: int) -> str:
+    unit, form = (100, ".2f") if row["metric"] == "eval/accuracy" else (1, ".4f")
+    low, high = (f"{unit * end:{form}}" for end in decisive(row, looks))
+    return f"{row['precision']} {table.verdict(row)}, {table.difference(row)}, 90% [{low}, {high}]"
+
+
+def _in_words(lines: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> str:
+    return " ".join(f"{comparison['experiment']}: {'; '.join(texts)}." for comparison, texts in lines)
 
 
 def _sign(comparison: Mapping[str, Any]) -> int:
@@ -121,7 +162,7 @@ def _lines(names: Sequence[str], height: float, inside: bool = False) -> tuple[F
     axes.xaxis.set_major_locator(MaxNLocator(5))
     for place, name in enumerate(names if inside else ()):
         axes.axhline(place - 0.5, color=RULE, linewidth=0.6)
-        axes.text(0, place - 0.24, f" {name}", transform=axes.get_yaxis_transform(), fontsize=9, va="center")
+        axes.text(0, place - 0.25, f" {name}", transform=axes.get_yaxis_transform(), va="center")
     return figure, axes
 
 
@@ -132,7 +173,25 @@ def _marks(axes: Axes, lines: Sequence[Sequence[Row]], key: str, scale: Any) -> 
         for offset, row in enumerate(rows):
             label = None if row["precision"] in shown else row["precision"]
             shown.add(row["precision"])
-            _mark(axes, row, place + 0.08 + 0.22 * offset, key, scale(row), label)
+            _mark(axes, row, _place(place, offset), key, scale(row), label)
+
+
+def _place(line: int, offset: int) -> float:
+    """Where on its line a comparison's precision of that number is, under the name."""
+    return line + 0.08 + 0.22 * offset
+
+
+def _reference(axes: Axes, value: float, lines: int) -> None:
+    """Where FP32 is, beside the marks of each line; it leaves out the names, which it would strike through."""
+    places = range(lines)
+    ends = [place - 0.06 for place in places], [place + 0.5 for place in places]
+    axes.vlines([value] * lines, *ends, color=PRECISIONS[BASELINE], linewidth=1, zorder=1.5)
+
+
+def _thick(axes: Axes, row: Row, place: float, scale: float, looks: int) -> None:
+    """The part of a whisker that decides equivalence, times `scale`."""
+    low, high = sorted(scale * end for end in decisive(row, looks))
+    axes.hlines(place, low, high, color=colour_of(row["precision"]), linewidth=3)
 
 
 def _mark(axes: Axes, row: Row, place: float, key: str, scale: float, label: str | None = None) -> None:

@@ -25,7 +25,7 @@ class Checker(HTMLParser):
         pointed = re.findall(r'(?:aria-labelledby="|aria-describedby="|href="#|url\(#)([^")]+)', text)
         self.wrong += [f"<{tag}> is never closed" for tag in self.open]
         self.wrong += [f"id {name} twice" for name in set(self.names) if self.names.count(name) > 1]
-        self.wrong += [f"no element {name}" for name in pointed if name not in self.names]
+        self.wrong += [f"no element {name}" for names in pointed for name in names.split() if name not in self.names]
 
     def handle_starttag(self, tag, attributes):
         if tag not in VOID:

@@ -1,16 +1,20 @@
 """Differences to FP32 with their intervals: what is drawn where, and what has no place there."""
 
+import math
 import re
+import statistics
 
 import matplotlib
 import pytest
-from made_runs import EMULATED, compared, write_three
+from made_runs import COMMAND, EMULATED, compared, write_three
 from matplotlib.axes import Axes
+from scipy import stats
 
 from reports import forest
+from reports.comparison import compare
 from reports.svg import PAPER
 
-Drawn = dict[float, tuple[float, float, float]]
+Drawn = dict[float, tuple[float, ...]]
 
 
 @pytest.fixture
@@ -38,6 +42,81 @@ def test_pairs_show_the_difference_in_points_with_its_interval(tmp_path, drawn):
         assert drawn[place] == pytest.approx(expected)
     assert "accuracy minus that of FP32 [points]" in chart.svg
     assert "Shaded: differences within the margin." in chart.caption
+    assert "Thick: 90% interval; EQUIVALENT is where that lies within the shading." in chart.caption
+    assert (
+        ">bf16 INCONCLUSIVE, +0.00 points [-2.15, 2.15], 90% [-1.46, 1.46]; fp16 INCONCLUSIVE, -1.00 points "
+        "[-3.48, 1.48], 90% [-2.69, 0.69]. Margin: 0.5.</desc>"
+    ) in chart.svg
+
+
+@pytest.fixture
+def thick(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """What `hlines` was called with: the line's place to its ends. `errorbar` calls it too, with arrays."""
+    found: Drawn = {}
+    original = Axes.hlines
+
+    def hlines(self, place, low, high, **look):
+        if isinstance(low, float):
+            found[round(place, 2)] = (low, high)
+        return original(self, place, low, high, **look)
+
+    monkeypatch.setattr(Axes, "hlines", hlines)
+    return found
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+def test_the_thick_part_is_the_interval_that_decides_equivalence(tmp_path, thick, looks):
+    write_three(tmp_path)
+    comparison = compare(tmp_path, ["fp32", "bf16", "fp16"], range(3), COMMAND, margin=0.005, looks=looks)
+    row = comparison["rows"][2]
+    accuracies = [0.0, -0.01, -0.02]  # fp16 minus FP32, as `write_three` has them
+    error = statistics.stdev(accuracies) / math.sqrt(3)
+    reach = error * float(stats.t.ppf(1 - 0.05 / looks, 2))
+    low, high = forest.decisive(row, looks)
+    assert (low, high) == pytest.approx((-0.01 - reach, -0.01 + reach))
+    assert row["difference_low"] < low < high < row["difference_high"]
+    pairs = forest.pairs(comparison)
+    assert thick[1] == pytest.approx((100 * low, 100 * high))
+    assert ("Both intervals are wider where seeds were added" in pairs.caption) == (looks > 1)
+    forest.overview([comparison])
+    assert thick[0.3] == pytest.approx((low / row["margin"], high / row["margin"]))
+    forest.overview([{**comparison, "higher_is_better": False}])
+    assert thick[0.3] == pytest.approx((-high / row["margin"], -low / row["margin"]))
+
+
+def test_the_line_of_fp32_leaves_out_the_names(tmp_path, monkeypatch):
+    names, lines = [], []
+    text, vlines = Axes.text, Axes.vlines
+
+    def named(self, x, y, *rest, **look):
+        names.append(y)
+        return text(self, x, y, *rest, **look)
+
+    def lined(self, x, low, high, **look):
+        lines.extend(zip(x, low, high, strict=True))
+        return vlines(self, x, low, high, **look)
+
+    monkeypatch.setattr(Axes, "text", named)
+    monkeypatch.setattr(Axes, "vlines", lined)
+    for name in ("a", "b"):
+        write_three(tmp_path / name)
+    forest.overview([compared(tmp_path / name) for name in ("a", "b")])
+    assert names == [-0.25, 0.75] * 2
+    assert lines == [(1, -0.06, 0.5), (1, 0.94, 1.5), (0, -0.06, 0.5), (0, 0.94, 1.5)]
+
+
+def test_what_is_drawn_of_all_experiments_is_said_in_words(tmp_path):
+    write_three(tmp_path / "a")
+    write_three(tmp_path / "b")
+    first, second = ({**compared(tmp_path / name), "experiment": name} for name in ("a", "b"))
+    first["rows"][1] |= {"speedup": 0.9975, "speedup_low": 0.96, "speedup_high": 0.9992}
+    speedups, qualities = forest.overview([first, second])
+    said = [chart.svg.partition('-finding">')[2].partition("</desc>")[0] for chart in (speedups, qualities)]
+    assert said[0] == (
+        "b: bf16 2.00x [2.00, 2.00]; fp16 0.80x [0.80, 0.80] (emulated). "
+        "a: bf16 0.998x [0.96, 0.999]; fp16 0.80x [0.80, 0.80] (emulated)."
+    )
+    assert said[1].startswith("a: bf16 INCONCLUSIVE, +0.00 points [-2.15, 2.15], 90% [-1.46, 1.46]; fp16 INCONCLUSIVE")
 
 
 def test_single_runs_have_no_interval_and_no_chart(tmp_path):
