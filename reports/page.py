@@ -7,8 +7,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports import charts, reproduction, table
-from reports.environment_record import device_name, read_environment
+from reports import charts, markup, ratio, reproduction, table
+from reports.environment_record import device_kind, device_name, read_environment
 from reports.published_table import RULE, published_cells
 from reports.recipe import first_recipe, trained_on
 from reports.records import numbers, read_lines
@@ -21,7 +21,10 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.filters |= {"linked": markup.linked, "coded": markup.coded}
 RUN_FILES = ("metrics.jsonl", "summary.json", "config.yaml", "environment.json", "evaluation.json")
+# The switches of FP32 products, by the device that they are of.
+MODES = {"cpu": ("cpu_",), "cuda": ("cuda_", "cudnn_")}
 FILES = ("results.md", "results.csv", "comparison.json", "benchmark.json")
 
 
@@ -78,8 +81,7 @@ def _answer(row: Mapping[str, Any], baseline: Mapping[str, Any] | None, model: s
 def _speed(row: Mapping[str, Any]) -> str:
     if row["speedup"] is None:
         return "at a speed that was not compared with FP32's"
-    found = f"{row['speedup']:.2f}x"
-    interval = f"[{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
+    found, interval = ratio.shown(row)
     if row["speedup_low"] > 1:
         return f"faster than FP32, at {found} its speed {interval}"
     if row["speedup_high"] < 1:
@@ -193,10 +195,15 @@ def _arithmetic(comparison: Mapping[str, Any], environments: Mapping[str, Mappin
     found = []
     for precision in comparison["precisions"]:
         names = [run["run"] for run in comparison["runs"] if run["precision"] == precision]
-        facts: Mapping[str, Any] = next((environments[name] for name in names if name in environments), {})
-        facts = facts.get("precision") or {}
+        environment: Mapping[str, Any] = next((environments[name] for name in names if name in environments), {})
+        facts = environment.get("precision") or {}
         effective = facts.get("effective") or {}
-        modes = {key.removesuffix("_fp32"): value for key, value in effective.items() if key.endswith("_fp32")}
+        own = MODES.get(device_kind(environment) or "", ("",))
+        modes = {
+            key.removesuffix("_fp32"): value
+            for key, value in effective.items()
+            if key.endswith("_fp32") and key.startswith(own)
+        }
         texts = [effective.get("name"), effective.get("matrix_dtype"), effective.get("arithmetic")]
         texts.append("on" if effective.get("loss_scaling") else "off" if effective else None)
         texts += [", ".join(_pairs(facts.get("module_outputs") or {})), ", ".join(_pairs(modes))]

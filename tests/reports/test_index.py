@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Checker, measure
-from made_runs import compared, write_run, write_three
+from made_runs import EMULATED, compared, write_run, write_three
 
-from reports import index, page, table
+from reports import index, markup, page, table
+from reports.conclusion import conclusions, hardware, reproduced
 from reports.overview import overview
-from reports.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
+from reports.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, WITHIN_NOISE, Reproduction
 
 ROW = {
     "id": "row-1", "value": "0.92", "unit": "fraction", "precision": "fp32", "model": "TinyNet", "dataset": "dots",
@@ -42,6 +43,73 @@ def test_the_page_is_whole_and_links_every_experiment(written: Path) -> None:
         "results/tiny/report.html",
     ]
     assert 'href="https://example.org/a_b"' in text
+
+
+def test_the_page_begins_with_the_answer_over_all_experiments(written: Path) -> None:
+    text = html.unescape((written / "index.html").read_text(encoding="utf-8"))
+    answer, _, rest = text.partition("<main>")[2].partition("</section>")
+    bf16, fp16, published = re.findall(r"<p>(.*?)</p>", answer)
+    assert bf16 == (
+        "bf16 trains faster than FP32 in 2 of 2 experiments on Some CPU, 2 threads (median 2.00x, from 2.00x to "
+        "2.00x) and slower in 0; accuracy is equivalent in 0, inconclusive in 1, better in 0 and worse in 0 of the 1 "
+        "with at least two seeds, and 1 has no result."
+    )
+    assert fp16 == (
+        "fp16 trains faster than FP32 in 0 of 2 experiments on Some CPU, 2 threads (median 0.80x, from 0.80x to "
+        "0.80x) and slower in 2; accuracy is equivalent in 0, inconclusive in 1, better in 0 and worse in 0 of the 1 "
+        "with at least two seeds, and 1 is a single run, which has no verdict. Its arithmetic is emulated "
+        f"({EMULATED}): that speed says nothing about fp16 hardware."
+    )
+    assert published == (
+        '<a href="#published">Published against measured</a>: 1 of 1 measurement of 1 published row, one for each '
+        "precision of an experiment, are REPRODUCED."
+    )
+    assert "2 experiments on Some CPU, 2 threads (2); every figure" in rest
+    contents = rest.partition("</nav>")[0]
+    assert re.findall(r'href="#(\w+)"', contents) == ["charts", "answers", "published", "results", "calibration"]
+    assert (written / "README.md").read_text(encoding="utf-8").startswith(f"# Results\n\n{bf16}\n\n{fp16}\n\n")
+
+
+def test_experiments_on_devices_of_two_kinds_are_not_counted_together(written: Path) -> None:
+    first = compared(written / "results" / "tiny")
+    second = {**first, "environment": {"device": {"type": "cpu", "name": "Other CPU"}}}
+    third = {**first, "environment": {"device": {"type": "cuda", "name": "Some GPU"}}, "rows": first["rows"][:2]}
+    quick = [*second["rows"][:1], {**second["rows"][1], "speedup": 0.998, "speedup_low": 0.9, "speedup_high": 1.1}]
+    second["rows"] = [*quick, {**second["rows"][2], "arithmetic": "native kernels", "metric": "eval/loss"}]
+    third["rows"][1] = {**third["rows"][1], "speedup": None, "speedup_low": None, "speedup_high": None}
+    bf16, fp16, on_gpu = conclusions([first, second, third])
+    assert "faster than FP32 in 1 of 2 experiments on CPUs (median 1.50x, from 0.998x to 2.00x) and slower in 0" in bf16
+    assert ", with 1 undecided; accuracy is equivalent in 0, inconclusive in 2, better" in bf16
+    assert "; accuracy or loss is equivalent" in fp16
+    assert "Its arithmetic in 1 of them is emulated" in fp16
+    assert on_gpu.startswith("bf16 was not compared in speed with FP32 on Some GPU; accuracy is equivalent in 0, incon")
+    assert hardware([first, second, first]) == "Some CPU, 2 threads (2); Other CPU (1)"
+
+
+def test_published_rows_are_counted_once_and_their_measurements_by_verdict() -> None:
+    other = {**ROW, "id": "row-2"}
+    found = [
+        MEASURED,
+        Reproduction(ROW, "tiny", "fp16", WITHIN_NOISE, (0.9,)),
+        Reproduction(ROW, "longer", None, NOT_RUN),
+        Reproduction(other, "longer", None, NOT_RUN),
+    ]
+    assert reproduced(found) == (
+        "1 of 2 measurements of 1 published row, one for each precision of an experiment, are REPRODUCED, 1 WITHIN "
+        "NOISE; not run: 1 published row."
+    )
+    assert reproduced(found[2:]) == "no published row was measured; not run: 2 published rows."
+
+
+def test_every_address_of_a_source_is_a_link_and_the_text_is_kept() -> None:
+    source = "https://x.org/a_(b)/c.md (not tested); recipe: https://y.org/d?e=1&f, and (also https://z.org)."
+    assert markup.linked(source) == (
+        '<a href="https://x.org/a_(b)/c.md">https://x.org/a_(b)/c.md</a> (not tested); recipe: '
+        '<a href="https://y.org/d?e=1&amp;f">https://y.org/d?e=1&amp;f</a>, and '
+        '(also <a href="https://z.org">https://z.org</a>).'
+    )
+    assert markup.linked("a/b 1.3/_sources/<c> @f43fd82") == "a/b 1.3/_sources/&lt;c&gt; @f43fd82"
+    assert markup.coded("`--seeds <n>` & ` alone") == "<code>--seeds &lt;n&gt;</code> &amp; ` alone"
 
 
 def test_the_answers_are_those_of_the_experiments_pages(written: Path) -> None:

@@ -14,7 +14,21 @@ from made_runs import COMMAND, EMULATED, compared, write_benchmark, write_run, w
 from reports import page, table
 from reports.records import to_line
 
-CHARTS = ["loss", "metric", "pairs", "speed", "memory", "scale"]
+FINDINGS = {
+    "loss": "At the end: fp32 0.25 (from 0.25 to 0.25) at step 4; bf16 0.2 (from 0.2 to 0.2) at step 4; "
+    "fp16 0.25 (from 0.25 to 0.25) at step 4.",
+    "metric": "At the end: fp32 91.00% (from 90.00% to 92.00%) at step 4; bf16 91.00% (from 90.50% to 91.50%) at "
+    "step 4; fp16 90.00% (from 90.00% to 90.00%) at step 4.",
+    "pairs": "bf16 INCONCLUSIVE, +0.00 points [-2.15, 2.15], 90% [-1.46, 1.46]; fp16 INCONCLUSIVE, -1.00 points "
+    "[-3.48, 1.48], 90% [-2.69, 0.69]. Margin: 0.5.",
+    "speed": "fp32 80 samples/s; bf16 2.00x [2.00, 2.00], 160 samples/s; fp16 0.80x [0.80, 0.80] (emulated), "
+    "64 samples/s.",
+    "memory": "Saved for backward: fp32 40.0 MiB, bf16 20.0 MiB, fp16 20.0 MiB. Peak: fp32 62 MiB, bf16 62 MiB, "
+    "fp16 62 MiB.",
+    "scale": "fp16, seed 0: from 32,768 to 32,768; fp16, seed 1: from 32,768 to 32,768; fp16, seed 2: from 32,768 to "
+    "32,768.",
+}
+CHARTS = list(FINDINGS)
 
 
 def written(folder: Path, precisions: str = "fp32,bf16,fp16", seeds: int = 3) -> str:
@@ -63,6 +77,50 @@ def test_mea_04_slower_larger_and_undecided_are_called_so(tmp_path):
     assert "at 1.00x the speed of FP32 [0.91, 1.11], an interval that holds 1" in sentence
 
 
+def test_an_interval_that_excludes_one_does_not_read_as_if_it_held_it(tmp_path):
+    write_run(tmp_path, "fp32")
+    write_run(tmp_path, "bf16")
+    comparison = compared(tmp_path, "fp32,bf16", seeds=1)
+    slower = {"speedup": 0.98, "speedup_low": 0.9612, "speedup_high": 0.99921}
+    holding = {"speedup": 0.9996, "speedup_low": 0.9978, "speedup_high": 1.0001}
+    for speed, shown in (
+        (slower, "slower than FP32, at 0.98x its speed [0.96, 0.999],"),
+        (
+            {"speedup": 1.002, "speedup_low": 1.00004, "speedup_high": 1.1},
+            "faster than FP32, at 1.002x its speed [1.00004, ",
+        ),
+        (holding, "at 1.00x the speed of FP32 [1.00, 1.00], an interval that holds 1,"),
+    ):
+        comparison["rows"][1] |= speed
+        assert shown in page.answers(comparison, "tinynet")[0]
+
+
+def test_texts_of_charts_are_eleven_pixels_on_a_page_of_400_and_ticks_are_in_full(tmp_path):
+    write_three(tmp_path)
+    write_benchmark(tmp_path, fp32=[1e-4, 1e-4, 1e-4], bf16=[1e-4, 1e-4, 1e-4], fp16=[2e-4, 2e-4, 2e-4])
+    text = written(tmp_path)
+    figures = re.findall(r'<svg role.*? viewBox="0 0 ([\d.]+) [\d.]+">(.*?)</svg>', text, flags=re.DOTALL)
+    assert len(figures) == len(CHARTS)
+    for width, figure in figures:
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?: ([\d.]+)px", figure)]
+        assert min(sizes) * (400 - 2 * 16) / float(width) >= 11
+    speed = figures[CHARTS.index("speed")][1]
+    assert re.findall(r">([\d.]+[kM])</text>", speed) == ["300k", "600k", "900k"]
+    assert "1e" not in "".join(re.findall(r">([^<]*)</text>", speed))
+
+
+@pytest.mark.parametrize(
+    ("device", "shown"), [("cpu", "cpu matmul ieee"), ("cuda", "cuda matmul ieee, cudnn conv tf32"), (None, "all")]
+)
+def test_the_modes_of_fp32_products_are_those_of_the_device(tmp_path, device, shown):
+    modes = {"cuda_matmul_fp32": "ieee", "cudnn_conv_fp32": "tf32", "cpu_matmul_fp32": "ieee"}
+    precision = {"requested": "fp32", "effective": {"name": "fp32", **modes}}
+    write_run(tmp_path, "fp32", environment={"precision": precision, "device": {"type": device, "name": "A device"}})
+    row = written(tmp_path, "fp32", seeds=1).partition('id="arithmetic"')[2].partition("</table>")[0]
+    everything = "cuda matmul ieee, cudnn conv tf32, cpu matmul ieee"
+    assert f'data-label="FP32 operands">{everything if shown == "all" else shown}</td>' in row
+
+
 def test_what_is_missing_is_said_to_be_missing(tmp_path):
     write_run(tmp_path, "bf16", 0)
     write_run(tmp_path, "bf16", 1, status="diverged", reason="step 3: non-finite gradient")
@@ -92,7 +150,8 @@ def test_every_text_of_the_table_is_on_the_page(tmp_path):
     text = html.unescape(re.sub("<[^>]+>", "", written(tmp_path)))
     cells = [cell for row in comparison["rows"] for cell in table.cells(row)]
     for shown in (*table.header(comparison), *table.notes(comparison), *cells):
-        assert shown in text
+        assert shown.replace("`", "") in text
+    assert "<code>--until-decided</code> tests as strictly" in written(tmp_path)
 
 
 def test_what_decides_stands_first_and_every_cell_names_its_column(tmp_path):
@@ -116,6 +175,9 @@ def test_only_a_smoke_run_has_the_banner(tmp_path):
 def test_the_published_rows_that_the_runs_aim_at_have_a_table(tmp_path):
     write_three(tmp_path)
     assert 'id="published"' not in written(tmp_path)
+    assert "compute only is of a few steps after it, timed apart: on a shared machine either may be" in written(
+        tmp_path
+    )
     for run in tmp_path.glob("*-s*"):
         with (run / "config.yaml").open("a") as file:
             file.write("published: [kl-resnet18-c10]\n")  # CIFAR-10, test top-1 of 93.02%
@@ -215,10 +277,13 @@ def test_every_chart_has_a_name_a_caption_and_selectable_text(tmp_path):
     figures = re.findall(r"<figure>(.*?)</figure>", text, flags=re.DOTALL)
     assert list(captions(text)) == CHARTS
     for name, figure in zip(CHARTS, figures, strict=True):
-        svg = re.search(r'<svg role="img" aria-label="([^"]+)" aria-describedby="([^"]+)"', figure)
+        svg = re.search(
+            r'<svg role="img" aria-label="([^"]+)" aria-describedby="([^"]+)"[^>]*><desc[^>]*>(.+?)</desc>', figure
+        )
         assert svg is not None
         assert svg[1]
-        assert svg[2] == f"{name}-caption"
+        assert svg[2] == f"{name}-finding {name}-caption"
+        assert html.unescape(svg[3]) == FINDINGS[name]
         assert "<text" in figure
     assert "mean over 3 seeds" in captions(text)["loss"]
     assert "fp16: 3 skipped steps over 3 seeds." in captions(text)["scale"]
