@@ -118,7 +118,8 @@ def _wider(comparisons: Sequence[Mapping[str, Any]]) -> str:
 def _difference_in_words(row: Row, looks: int) -> str:
     unit, form = (100, ".2f") if row["metric"] == "eval/accuracy" else (1, ".4f")
     low, high = (f"{unit * end:{form}}" for end in decisive(row, looks))
-    return f"{row['precision']} {table.verdict(row)}, {table.difference(row)}, 90% [{low}, {high}]"
+    share = f"{100 * (1 - 2 * SIGNIFICANCE / looks):.3g}%"
+    return f"{row['precision']} {table.verdict(row)}, {table.difference(row)}, {share} [{low}, {high}]"
 
 
 def _in_words(lines: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> str:

@@ -77,6 +77,7 @@ def test_the_thick_part_is_the_interval_that_decides_equivalence(tmp_path, thick
     assert row["difference_low"] < low < high < row["difference_high"]
     pairs = forest.pairs(comparison)
     assert thick[1] == pytest.approx((100 * low, 100 * high))
+    assert f"{'90' if looks == 1 else '96.7'}% [{100 * low:.2f}, {100 * high:.2f}]. Margin" in pairs.svg
     assert ("Both intervals are wider where seeds were added" in pairs.caption) == (looks > 1)
     forest.overview([comparison])
     assert thick[0.3] == pytest.approx((low / row["margin"], high / row["margin"]))

@@ -12,6 +12,7 @@ from made_runs import EMULATED, compared, write_run, write_three
 
 from reports import index, markup, page, table
 from reports.conclusion import conclusions, hardware, reproduced
+from reports.overview import cells as overview_cells
 from reports.overview import overview
 from reports.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, WITHIN_NOISE, Reproduction
 
@@ -168,9 +169,14 @@ def test_no_experiment_is_said_to_be_none(tmp_path: Path) -> None:
     assert "No experiment has a committed record yet" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
-def test_csv_and_latex_hold_what_markdown_holds(written: Path) -> None:
-    entries = [("tiny", compared(written / "results" / "tiny")), ("gone", None)]
-    rows = list(csv.reader(io.StringIO(overview(entries, "csv"))))
+def test_csv_is_data_and_latex_holds_what_markdown_holds(written: Path) -> None:
+    tiny = compared(written / "results" / "tiny")
+    entries = [("tiny", tiny), ("gone", None)]
+    found = list(csv.DictReader(io.StringIO(overview(entries, "csv"))))
+    assert [(row["experiment"], row["precision"]) for row in found] == [("tiny", name) for name in tiny["precisions"]]
+    assert [row["speedup"] for row in found] == ["", *(str(row["speedup"]) for row in tiny["rows"][1:])]
+    titles, *cells = overview_cells(entries)
+    rows = [titles, *cells[0]]
     assert [table.line(row) for row in rows] == [
         line for line in overview(entries).splitlines() if not line.startswith("| :--")
     ]

@@ -52,7 +52,7 @@ def test_the_answer_is_one_sentence_a_mixed_precision(tmp_path):
     assert bf16 == (
         "On this CPU (Some CPU, 2 threads), bf16 trains tinynet5 on dots faster than FP32, at 2.00x its speed "
         "[2.00, 2.00], with 0.50x the memory saved for backward; accuracy inconclusive at a margin of "
-        "0.5 points over 3 seeds (91.00% against 91.00%, difference +0.00 points [-2.15, 2.15]; about 28 seeds would "
+        "0.5 points over 3 seeds (91.00% against 91.00%, difference +0.00 points [-2.15, 2.15]; about 25 seeds would "
         "decide with 80% power, were these the true difference and spread)."
     )
     assert fp16 == (
