@@ -1,6 +1,5 @@
 """The texts of the table of published numbers against measured ones."""
 
-import re
 from collections.abc import Sequence
 
 from reports import table
@@ -30,7 +29,7 @@ TITLES = {
 
 
 def published_cells(found: Reproduction, hours: float | None = None) -> dict[str, str]:
-    """The texts of `TITLES` for one published number, and `href`, the address of its source, where it is one.
+    """The texts of `TITLES` for one published number.
 
     One that was not run says how to, and how many `hours` a run is estimated to take.
     """
@@ -44,7 +43,6 @@ def published_cells(found: Reproduction, hours: float | None = None) -> dict[str
     if found.verdict == NOT_RUN and found.command != "":
         command = found.command or f"bash scripts/reproduce.sh {row['id']}"
         why += f": {command}" + (f", {about(hours)} a run here" if hours else "")
-    address = re.match(r"https?://\S+", row["source"])
     return {
         "id": row["id"],
         "experiment": found.experiment or table.MISSING,
@@ -55,7 +53,6 @@ def published_cells(found: Reproduction, hours: float | None = None) -> dict[str
         "what": f"{row['model']}, {row['dataset']}, {row['metric']}",
         "source": row["source"],
         "why": why,
-        "href": address[0].rstrip(",") if address else "",
     }
 
 

@@ -5,6 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reports import ratio
 from reports.comparison import COLUMNS
 from reports.environment_record import UNCOMMITTED, device_kind, device_name
 from reports.run_record import BASELINE
@@ -23,7 +24,6 @@ def header(comparison: Mapping[str, Any]) -> list[str]:
 def cells(row: Mapping[str, Any]) -> list[str]:
     """One row's texts. A figure that was not measured is n/a, never a number."""
     percent = row["metric"] == "eval/accuracy"
-    interval = f"{row['speedup_low']:.2f}, {row['speedup_high']:.2f}" if row["speedup"] is not None else ""
     baseline = row["precision"] == BASELINE
     # The speed of stand-in arithmetic must not pass for that of hardware that has this precision.
     mark = " (emulated)" if emulated(row) else ""
@@ -35,7 +35,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         "baseline" if baseline else difference(row),
         "baseline" if baseline else verdict(row),
         _number(row["samples_per_sec"], ",.0f"),
-        "baseline" if baseline else f"{row['speedup']:.2f}x [{interval}]{mark}" if interval else MISSING,
+        "baseline" if baseline else " ".join(ratio.shown(row)) + mark if row["speedup"] is not None else MISSING,
         _memory(row["peak_memory_mib"], ",.0f", None if baseline else row["peak_ratio"], ".2f"),
         _memory(row["saved_for_backward_mib"], ",.1f", None if baseline else row["saved_ratio"], ".3f"),
         _number(row["skipped_steps"], "d"),
@@ -89,7 +89,7 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
                 f"third to {late:.2f}x in the last: the machine was not quiet."
             )
         if row["speedup"] is not None and row["speedup_high"] < 1:
-            found.append(f"{row['precision']} is slower than FP32 here: {row['speedup']:.2f}x{_reason(row)}.")
+            found.append(f"{row['precision']} is slower than FP32 here: {ratio.shown(row)[0]}{_reason(row)}.")
         if emulated(row):
             found.append(
                 f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and what it saves for backward are "
