@@ -76,8 +76,8 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
             )
         elif any(row["verdict"] == "INCONCLUSIVE" for row in judged):
             found.append(
-                "Seeds that are added now are another look at the same question: `--until-decided` tests as strictly "
-                "as that asks for, `--seeds` does not."
+                "To add seeds because a verdict is open makes a verdict by chance likelier: `--until-decided` makes up "
+                "for that by stricter tests, a greater `--seeds` does not."
             )
     for row in comparison["rows"]:
         if row["verdict"] == "INCONCLUSIVE":

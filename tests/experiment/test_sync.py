@@ -289,7 +289,7 @@ def _torn(folder: Path) -> Path:
             _with("environment.json", attempts=3),
             "environment.json is not the environment of a run: attempts: input should be a valid list, not 3",
         ),
-        (_damaged, "config.yaml: not readable as a configuration"),
+        (_damaged, "config.yaml: not a configuration: model: field required"),
     ],
 )
 def test_what_is_no_record_is_named_before_anything_is_uploaded(
