@@ -1,16 +1,19 @@
 """The paired benchmark: the order of its blocks, and that it times whole steps."""
 
 import inspect
+import io
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from reports.records import write_json
 from scripts.bench_engine import engine_step, plain_step
 from train.compare import Comparison
-from train.experiment import assemble, environment
+from train.experiment import assemble, console, environment
 from train.experiment.benchmark import WARMUP_STEPS, interleave, operator_times, resting
 
 
@@ -26,7 +29,8 @@ def test_blocks_take_turns_in_turning_order_and_each_round_builds_its_own():
 
     waits: list[int] = []
     builds = {name: builder(name) for name in "ABC"}
-    record = interleave(builds, lambda: waits.append(len(calls)), rounds=4, block_seconds=0.0)
+    count = partial(console.counted, title="round")
+    record = interleave(builds, lambda: waits.append(len(calls)), rounds=4, block_seconds=0.0, count=count)
     assert record["block_steps"] == 2
     assert {name: len(seconds) for name, seconds in record["seconds"].items()} == {"A": 4, "B": 4, "C": 4}
 
@@ -123,3 +127,16 @@ def test_a_benchmark_is_measured_again_unless_it_covers_what_is_asked(
     monkeypatch.setattr(comparison.child, "call", lambda arguments: calls.append(arguments) or 1)  # is interrupted
     comparison._benchmark()
     assert (file.exists(), bool(calls)) == (kept, measured)
+
+
+def test_rounds_are_counted_on_a_terminal_and_now_and_then_elsewhere(monkeypatch: pytest.MonkeyPatch):
+    for is_terminal, shown in ((True, "4/4"), (False, "round 4/4\n")):
+        text = io.StringIO()
+        monkeypatch.setattr(console, "terminal", Console(file=text, force_terminal=is_terminal, width=100))
+        monkeypatch.setattr(console, "QUIET_SECONDS", -1.0)
+        assert list(console.counted(4, "round")) == [0, 1, 2, 3]
+        assert shown in text.getvalue()
+    monkeypatch.setattr(console, "QUIET_SECONDS", 1e9)
+    text = io.StringIO()
+    monkeypatch.setattr(console, "terminal", Console(file=text))
+    assert (list(console.counted(2, "round")), text.getvalue()) == ([0, 1], "")

@@ -17,7 +17,7 @@ import copy
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from reports.records import write_json
 from train.engine.meter import synchronize
 from train.engine.precision import Precision, require_available
 from train.engine.step import Batch
-from train.experiment import assemble, command, environment
+from train.experiment import assemble, command, console, environment
 from train.experiment.assemble import Build
 from train.experiment.config import Experiment
 from train.experiment.tasks import Task
@@ -49,16 +49,17 @@ def interleave(
     rounds: int = ROUNDS,
     block_seconds: float = BLOCK_SECONDS,
     before: Callable[[str], object] = lambda name: None,
+    count: Callable[[int], Iterable[int]] = range,
 ) -> dict[str, Any]:
     """Seconds of equal blocks of what each of `builds` builds, as {"block_steps", "seconds": {name: [rounds]}}.
 
     A round builds all of them, warms them up and times one block of each, A B C and in the next round C B A.
     A block has as many steps as fit `block_seconds` for the fastest of them, and at least two. `before(name)`
-    runs ahead of the steps of each, outside the clock.
+    runs ahead of the steps of each, outside the clock, and `count(rounds)` numbers the rounds.
     """
     names = list(builds)
 
-    def one_round(order: Sequence[str], count: int) -> dict[str, float]:
+    def one_round(order: Sequence[str], block: int) -> dict[str, float]:
         steps = {name: builds[name]() for name in order}
         for name, step in steps.items():
             before(name)
@@ -68,14 +69,14 @@ def interleave(
             before(name)
             wait()
             started = time.perf_counter()
-            _repeat(step, count)
+            _repeat(step, block)
             wait()
             found[name] = time.perf_counter() - started
         return found
 
     fastest = min(one_round(names, 2).values()) / 2
     block = max(2, round(block_seconds / fastest))
-    measured = [one_round(names if number % 2 == 0 else names[::-1], block) for number in range(rounds)]
+    measured = [one_round(names if number % 2 == 0 else names[::-1], block) for number in count(rounds)]
     return {"block_steps": block, "seconds": {name: [found[name] for found in measured] for name in names}}
 
 
@@ -100,6 +101,7 @@ def benchmark(
         rounds=2 if smoke else ROUNDS,
         block_seconds=0.05 if smoke else BLOCK_SECONDS,
         before=lambda name: engines[name].activate(),
+        count=lambda rounds: console.counted(rounds, f"{config.name}: round"),
     )
     operators = {}
     for name, build_step in builds.items():

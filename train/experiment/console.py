@@ -1,7 +1,7 @@
 """What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -47,6 +47,23 @@ class Progress:
     def stop(self) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+
+def counted(total: int, title: str) -> Iterator[int]:
+    """The numbers from 0 to `total` - 1, and how many have passed: a bar on a terminal, elsewhere a line now and then.
+
+    It is drawn when the next number is asked for and never in between, where it would take time from a measurement.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    spoke = time.monotonic()
+    with RichProgress(*columns, console=terminal, auto_refresh=False, disable=not terminal.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+        for number in range(total):
+            yield number
+            bar.update(task, completed=number + 1, refresh=True)
+            if not terminal.is_terminal and time.monotonic() - spoke > QUIET_SECONDS:
+                spoke = time.monotonic()
+                terminal.print(f"{title} {number + 1}/{total}", highlight=False, soft_wrap=True)
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
