@@ -3,16 +3,16 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, field_validator
 
 from reports.environment_record import read_environment, sources
 from reports.recipe import departures, first_recipe, read_recipe
 from reports.records import Part, read_as
 from reports.run_record import BASELINE, read_run
 from reports.speed import Benchmark, read_benchmark
-from reports.statistics import Verdict, judge, mean, standard_deviation
+from reports.statistics import LOOKS, Verdict, judge, mean, standard_deviation
 from reports.summary import FAILED, FINISHED, PAIRED
 
 COLUMNS = (
@@ -87,11 +87,11 @@ def compare(
 class Kept(Part):
     """What a comparison.json is made anew from."""
 
-    precisions: list[str] = Field(min_length=1)
-    seeds: list[NonNegativeInt] = Field(min_length=1)
+    precisions: list[Annotated[str, Field(pattern="^[a-z0-9]{1,8}$")]] = Field(min_length=1)
+    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=1)
     command: str
     margin: float = Field(gt=0, allow_inf_nan=False)
-    looks: PositiveInt = 1
+    looks: int = Field(default=1, gt=0, le=LOOKS)
 
     @field_validator("precisions", "seeds")
     @classmethod
@@ -155,13 +155,15 @@ def _check_equal(runs: Sequence[dict[str, Any]], keys: Sequence[str], where: str
 
 
 def _check_recipes(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
-    """Name the runs whose config.yaml is not that of the first."""
-    first: tuple[str, dict[str, Any]] | None = None
-    for run in (run for run in runs if run["status"] == FINISHED):
-        recipe = read_recipe(folder / run["run"])
-        name, other = first = first or (run["run"], recipe)
-        if changed := departures(recipe, other):
-            run["status"], run["reason"] = FAILED, f"its config.yaml is not that of {name}: {', '.join(changed)}"
+    """Name the runs whose config.yaml is not that of most of them."""
+    finished = [run for run in runs if run["status"] == FINISHED]
+    recipes = [read_recipe(folder / run["run"]) for run in finished]
+    alike = [sum(not departures(recipe, other) for other in recipes) for recipe in recipes]
+    for run, recipe in zip(finished, recipes, strict=True):
+        most = alike.index(max(alike))
+        if changed := departures(recipe, recipes[most]):
+            reason = f"its config.yaml is not that of {finished[most]['run']}: {', '.join(changed)}"
+            run["status"], run["reason"] = FAILED, reason
 
 
 def _check_distinct(runs: Sequence[dict[str, Any]], environments: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.records import is_number, read_lines
-from reports.summary import EVALUATED, Summary, impossible
+from reports.summary import Summary, impossible, is_evaluation
 
 
 def torn(path: Path, summary: Summary, log_every: int | None) -> str | None:
@@ -24,7 +24,9 @@ def torn(path: Path, summary: Summary, log_every: int | None) -> str | None:
     for number, row in enumerate(rows, 1):
         if wrong := [key for key, value in row.items() if not is_number(value) and not key.endswith("/reason")]:
             return f"line {number} of its metrics.jsonl has no figure in {wrong[0]}"
-        for key in (key for key in row if key.startswith(EVALUATED)):
+        if "train/step" not in row:
+            return f"line {number} of its metrics.jsonl has no train/step"
+        for key in filter(is_evaluation, row):
             if fault := impossible(key, row[key]):
                 return f"{key} in line {number} of its metrics.jsonl is {row[key]}, {fault}"
     return _disordered(rows, summary, log_every) or _other(rows, summary)
@@ -37,23 +39,28 @@ def _disordered(rows: Sequence[Mapping[str, Any]], summary: Summary, log_every: 
         return "its metrics.jsonl goes back to an earlier step"
     if steps[-1:] != [summary.steps.attempted]:
         return f"its metrics.jsonl ends at step {steps[-1] if steps else 0} of {summary.steps.attempted}"
-    logged = _steps(rows, "train/loss")
-    for key, found in (("train/loss", logged), (summary.metric, _steps(rows, summary.metric or ""))):
-        if repeated := [later for earlier, later in pairwise(found) if later == earlier]:
-            return f"its metrics.jsonl has {key} of step {repeated[0]} twice"
-    gaps = [(earlier, later) for earlier, later in pairwise([0, *logged]) if log_every and later - earlier > log_every]
-    if gaps:
-        return f"its metrics.jsonl has no line between the steps {gaps[0][0]} and {gaps[0][1]}"
+    logged, evaluated = _steps(rows, "train/loss"), _steps(rows, summary.metric or "")
+    # Evaluations come at equal distances, but for the last one, at the end.
+    distances = [later - earlier for earlier, later in pairwise([0, *evaluated])]
+    regular = min(distances[:-1] or distances, default=0)
+    for key, found, most in (("train/loss", logged, log_every), (summary.metric, evaluated, regular)):
+        if found[-1:] != steps[-1:]:
+            return f"its metrics.jsonl has no {key} of step {steps[-1]}"
+        for earlier, later in pairwise([0, *found]):
+            if later == earlier:
+                return f"its metrics.jsonl has {key} of step {later} twice"
+            if most and later - earlier > most:
+                return f"its metrics.jsonl has no {key} between the steps {earlier} and {later}"
     return None
 
 
 def _other(rows: Sequence[Mapping[str, Any]], summary: Summary) -> str | None:
     """Which figure of the summary is not that of the history."""
     metric = summary.metric or ""
-    for name in dict.fromkeys((metric, *(name for name in summary.final if name.startswith(EVALUATED)))):
+    for name, value in {**summary.final, "amp/skipped_steps": summary.skipped_steps}.items():
         last = next((row[name] for row in reversed(rows) if name in row), None)
-        if last != summary.final[name]:
-            return f"its last {name} is {summary.final[name]} in summary.json and {last} in metrics.jsonl"
+        if last != value and (last is not None or is_evaluation(name)):
+            return f"its last {name} is {value} in summary.json and {last} in metrics.jsonl"
     values = [row[metric] for row in rows if metric in row]
     best = (max if summary.higher_is_better else min)(filter(math.isfinite, values))
     if summary.best.get(metric) != best:

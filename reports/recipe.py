@@ -34,8 +34,8 @@ class Recipe(Part):
     optimizer: Optimizer
     batch_size: PositiveInt
     accumulate: PositiveInt = 1
-    epochs: float | None = None
-    max_steps: int | None = None
+    epochs: PositiveInt | None = None
+    max_steps: PositiveInt | None = None
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
     log_every: PositiveInt | None = None
     published: list[str] = Field(default_factory=list)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from reports.environment_record import UNCOMMITTED, Source
 from reports.records import Part, read_as
@@ -15,12 +15,14 @@ from reports.summary import FINISHED
 
 Seconds = Annotated[float, Field(gt=1e-9, lt=1e9, allow_inf_nan=False)]  # no clock measures less, nobody waits for more
 
+Count = Annotated[int, Field(gt=0, lt=2**53)]
+
 
 class Benchmark(Part):
     """What is read of benchmark.json: the seconds of equally many blocks of each precision, taken in turns."""
 
-    samples_per_step: PositiveInt
-    block_steps: PositiveInt
+    samples_per_step: Count
+    block_steps: Count
     seconds: dict[str, list[Seconds]]
     operators_ms: dict[str, dict[str, float]] = Field(default_factory=dict)
     config_sha256: str

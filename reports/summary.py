@@ -14,7 +14,6 @@ PAIRED = (
     *("initial_weights_sha256", "data_order_sha256", "config_sha256", "device"),
     *("metric", "higher_is_better", "eval_samples"),
 )
-EVALUATED = ("eval/accuracy", "eval/loss")  # and these with the weights in FP32, `_fp32`
 # Final figures that are shown: 0 or more, where they were measured.
 FIGURES = (
     *("throughput/samples_per_sec", "throughput/compute_samples_per_sec", "time/data_wait_pct"),
@@ -87,7 +86,7 @@ def misread(summary: Summary) -> str | None:
         return f"whether a higher {metric} is better is not in its record"
     if missing := [key for key in PAIRED if getattr(summary, key) in (None, "")]:
         return f"no {missing[0]} in its record"
-    for name in (metric, *(name for name in summary.final if name.startswith(EVALUATED))):
+    for name in (metric, *filter(is_evaluation, summary.final)):
         figure = summary.final[name]
         if not is_number(figure) or not math.isfinite(figure):
             return f"its {name} is {figure}"
@@ -101,6 +100,11 @@ def misread(summary: Summary) -> str | None:
     if attempted is None or planned not in (None, attempted):
         return f"it finished after {attempted} of {planned} steps"
     return None
+
+
+def is_evaluation(name: str) -> bool:
+    """Whether `name` is that of an accuracy or a loss of an evaluation, of whichever samples and weights."""
+    return name.startswith("eval/") and ("accuracy" in name or "loss" in name)
 
 
 def impossible(name: str, figure: float) -> str | None:

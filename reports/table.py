@@ -71,8 +71,8 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
         )
         if comparison["looks"] > 1:
             found.append(
-                f"Seeds were added until it was decided, in at most {comparison['looks']} looks: each tests at 5% / "
-                f"{comparison['looks']}, and the intervals are as much wider."
+                f"Seeds were added while a verdict was open, in at most {comparison['looks']} looks: each tests at "
+                f"5% / {comparison['looks']}, and the intervals are as much wider."
             )
         elif any(row["verdict"] == "INCONCLUSIVE" for row in judged):
             found.append(

@@ -37,7 +37,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Accuracy], list[tuple[
             folder = self.folder / f"{precision}-s{seed}"
             write_json(folder / "summary.json", summary)
             write_json(folder / "environment.json", {"run_id": folder.name})
-            (folder / "metrics.jsonl").write_text(to_line({"train/step": 1, **summary["final"]}))
+            (folder / "metrics.jsonl").write_text(to_line({"train/step": 1, "train/loss": 1.0, **summary["final"]}))
             (folder / "config.yaml").write_text(yaml.safe_dump(self.config.model_dump(mode="json")))
             return 0
 

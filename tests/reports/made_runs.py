@@ -75,7 +75,8 @@ def write_evaluations(run: Path, *evaluations: dict[str, float]) -> None:
     """A history of `run` with these evaluations up to its last step, and a summary that fits it."""
     summary = read_json(run / "summary.json")
     assert summary is not None
-    steps, metric, final = summary["steps"]["attempted"], summary["metric"], summary["final"]
+    steps, metric = summary["steps"]["attempted"], summary["metric"]
+    final = {key: value for key, value in summary["final"].items() if "held_out" not in key}
     lines = [{"train/step": step, "train/loss": 1.0} for step in range(1, steps + 1)]
     lines += [{"train/step": steps - ago, **line} for ago, line in enumerate(reversed(evaluations))]
     fp32 = {f"{key}_fp32": value for key, value in evaluations[-1].items() if f"{key}_fp32" in final}

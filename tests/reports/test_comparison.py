@@ -11,7 +11,7 @@ from scipy import stats
 
 from reports import table
 from reports.comparison import COLUMNS, compare, comparisons_in, succeeded
-from reports.records import read_json, read_lines, write_json
+from reports.records import read_json, read_lines, to_line, write_json
 from reports.statistics import mean, speedup, standard_deviation
 
 
@@ -290,7 +290,7 @@ def test_a_summary_that_is_not_that_of_its_run_is_named_and_not_averaged(tmp_pat
         (lambda text: text.replace('"train/step": 1,', '"train/step": "x",'), "no figure in train/step"),
         (
             lambda text: "".join(text.splitlines(True)[:-2]),
-            "its last eval/accuracy is 0.915 in summary.json and 0.4575",
+            "its metrics.jsonl has no eval/accuracy of step 4",
         ),
         (lambda text: "".join(text.splitlines(True)[:3]), "its metrics.jsonl ends at step 2 of 4"),
         (lambda text: "".join(2 * line for line in text.splitlines(True)), "has train/loss of step 1 twice"),
@@ -300,7 +300,13 @@ def test_a_summary_that_is_not_that_of_its_run_is_named_and_not_averaged(tmp_pat
             lambda text: text.replace('"eval/loss": 1.0', '"eval/loss": -5'),
             "eval/loss in line 3 of its metrics.jsonl is",
         ),
-        (lambda text: "".join(text.splitlines(True)[3:]), "has no line between the steps 0 and 3"),
+        (lambda text: "".join(text.splitlines(True)[3:]), "has no train/loss between the steps 0 and 3"),
+        (lambda text: "".join(text.splitlines(True)[:4] + text.splitlines(True)[5:]), "no train/loss of step 4"),
+        (lambda text: text.replace('"train/step": 2, "eval', '"eval'), "line 3 of its metrics.jsonl has no train/step"),
+        (
+            lambda text: text.replace('"eval/loss": 1.0', '"eval/held_out_loss": -1.0'),
+            "eval/held_out_loss in line 3 of its metrics.jsonl is -1.0, less than 0",
+        ),
         (lambda text: text.replace("2.0", "9" * 400), "line 1 of its metrics.jsonl has no figure in train/loss"),
         (lambda text: text.replace("2.0", "1e39"), "line 1 of its metrics.jsonl has no figure in train/loss"),
     ],
@@ -446,6 +452,28 @@ def test_a_run_without_its_other_files_is_named_and_not_averaged(tmp_path, spoil
     assert reason in row["reason"]
 
 
+def test_the_recipe_of_most_runs_is_that_of_the_comparison(tmp_path):
+    write_three(tmp_path)
+    file = tmp_path / "fp32-s0" / "config.yaml"
+    file.write_text(file.read_text().replace("epochs: 2", "epochs: 3"))
+    rows = rows_of(compared(tmp_path))
+    assert [rows[precision]["seeds"] for precision in ("fp32", "bf16", "fp16")] == [2, 3, 3]
+    assert rows["fp32"]["reason"] == "seed 0: its config.yaml is not that of fp32-s1: epochs is 3 in place of 2"
+    file.write_text(file.read_text().replace("epochs: 3", "epochs: .nan"))
+    assert "epochs: " in rows_of(compared(tmp_path))["fp32"]["reason"]
+
+
+@pytest.mark.parametrize("key", ["memory/saved_for_backward_mib", "amp/skipped_steps"])
+def test_what_a_summary_says_last_is_what_its_history_says_last(tmp_path, key):
+    write_three(tmp_path)
+    lines = (tmp_path / "fp16-s1" / "metrics.jsonl").read_text()
+    (tmp_path / "fp16-s1" / "metrics.jsonl").write_text(lines + to_line({"train/step": 4, key: 9999}))
+    row = rows_of(compared(tmp_path))["fp16"]
+    assert row["seeds"] == 2
+    assert f"seed 1: its last {key} is " in row["reason"]
+    assert "in summary.json and 9999 in metrics.jsonl" in row["reason"]
+
+
 def test_seeds_of_different_devices_are_not_averaged(tmp_path):
     write_three(tmp_path)
     for precision in ("fp32", "bf16", "fp16"):
@@ -474,6 +502,8 @@ def test_memory_is_compared_within_each_seed(tmp_path):
         ({"precisions": ["fp32", "bf16", "bf16", "fp16"]}, "precisions: must have each once"),
         ({"seeds": []}, "seeds: list should have at least 1 item"),
         ({"looks": 0}, "looks: input should be greater than 0, not 0"),
+        ({"looks": 10**400}, "looks: input should be less than or equal to 3"),
+        ({"precisions": ["fp32", "../bf16"]}, "precisions.1: string should match pattern"),
         ({"margin": -1.0}, "margin: input should be greater than 0, not -1.0"),
         ({"margin": math.nan}, "margin: "),
         ({"seeds": [0, 2]}, "tiny/comparison.json does not count bf16-s1, fp16-s1, fp32-s1"),
