@@ -68,12 +68,14 @@ def why_unfit(record: Mapping[str, Any] | None) -> str | None:
     """Why nothing may be counted in a record, None when it may."""
     if record is None:
         return "no readable record"
-    if wrong := misfit(record):
-        return f"left out, not a calibration record: {wrong}"
-    if record["smoke"]:
+    try:
+        found = Record.model_validate(record)
+    except ValidationError as error:
+        return f"left out, not a calibration record: {explain(error)}"
+    if found.smoke:
         return "left out, a smoke run"
-    if not Record.model_validate(record).environment.git.committed:
+    if not found.environment.git.committed:
         return f"left out, their source {UNCOMMITTED}"
-    done = {"accuracy": len(record["accuracies"]) // (2 * record["pairs"]), "speed": len(record["speed"])}
+    done = {"accuracy": len(found.accuracies) // (2 * found.pairs), "speed": len(found.speed)}
     short = [f"{count} of {COMPARISONS} comparisons of {what}" for what, count in done.items() if count < COMPARISONS]
     return f"incomplete: {' and '.join(short)}" if short else None

@@ -47,7 +47,7 @@ def engine_table(path: Path) -> str:
     source, device = record.environment.git, record.environment.device
     if source is None or not source.committed:
         return f"{NO_RECORD}the source of {path.name} {UNCOMMITTED}."
-    lines = [f"{record.experiment}, on {device.name if device else 'unknown hardware'}:", ""]
+    lines = [f"{record.experiment}, on {device.shown if device else 'unknown hardware'}:", ""]
     lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
     for name, (value, low, high) in record.ratios.items():
         lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |")

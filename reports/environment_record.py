@@ -31,6 +31,12 @@ class Device(Part):
     type: str | None = None
     name: str | None = None
 
+    @property
+    def shown(self) -> str | None:
+        """Its name for readers."""
+        # Runs are paired by the name as it was recorded, so its plural is mended where it is shown.
+        return self.name and self.name.replace(", 1 threads", ", 1 thread")
+
 
 class Processor(Part):
     instruction_sets: list[str] | None = None
@@ -77,9 +83,7 @@ def sources(environment: Mapping[str, Any]) -> list[Source]:
 
 def device_name(environment: Mapping[str, Any]) -> str | None:
     """The hardware as it is shown."""
-    name = Device.model_validate(environment.get("device", {})).name
-    # Runs are paired by the name as it was recorded, so its plural is mended where it is shown.
-    return name and name.replace(", 1 threads", ", 1 thread")
+    return Device.model_validate(environment.get("device", {})).shown
 
 
 def device_kind(environment: Mapping[str, Any]) -> str | None:

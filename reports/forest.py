@@ -38,7 +38,7 @@ def pairs(comparison: Mapping[str, Any]) -> Chart | None:
         values = [unit * (run["value"] - baseline[run["seed"]]) for run in runs]
         axes.plot(values, [place + 0.22] * len(values), "|", color=colour_of(row["precision"]), markersize=7)
         _mark(axes, row, place, "difference", unit)
-        _thick(axes, row, place, unit, comparison["looks"])
+        _thick(axes, row, place, unit)
     margin = unit * rows[0]["margin"]
     axes.axvspan(-margin, margin, color=RULE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=PRECISIONS[BASELINE], linewidth=1)
@@ -46,7 +46,7 @@ def pairs(comparison: Mapping[str, Any]) -> Chart | None:
     axes.set_xlabel(f"{name} minus that of FP32" + (" [points]" if accuracy else ""))
     axes.margins(x=0.1)
     text = f"Strokes: one seed each. {INTERVALS} Shaded: differences within the margin. {_wider([comparison])}"
-    finding = "; ".join(_difference_in_words(row, comparison["looks"]) for row in rows)
+    finding = "; ".join(map(_difference_in_words, rows))
     return chart(figure, "pairs", "Paired differences to FP32", text, f"{finding}. Margin: {margin:.4g}.")
 
 
@@ -83,7 +83,7 @@ def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
     _marks(axes, shown, "difference", lambda row: row["sign"] / row["margin"])
     for place, (found, rows) in enumerate(lines):
         for offset, row in enumerate(rows):
-            _thick(axes, row, _place(place, offset), _sign(found) / row["margin"], found["looks"])
+            _thick(axes, row, _place(place, offset), _sign(found) / row["margin"])
     axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
     _reference(axes, 0, len(lines))
     axes.set_xlabel("better than FP32 by [margins]")
@@ -92,17 +92,17 @@ def _qualities(comparisons: Sequence[Mapping[str, Any]]) -> Chart | None:
         f"{INTERVALS} Shaded: within the margin. Experiments of one seed have no interval and are left out. "
         f"{_wider([found for found, _ in lines])}"
     )
-    finding = _in_words([(found, [_difference_in_words(row, found["looks"]) for row in rows]) for found, rows in lines])
+    finding = _in_words([(found, [_difference_in_words(row) for row in rows]) for found, rows in lines])
     return chart(figure, "qualities", "Whether it costs accuracy", text, finding)
 
 
-def decisive(row: Row, looks: int) -> tuple[float, float]:
+def decisive(row: Row) -> tuple[float, float]:
     """The ends of the interval that decides equivalence, from those of the wider one.
 
     Both are the mean plus and minus a quantile of Student's t times the same error: of 90% and 95% for one look,
     narrower tails for more, as in `statistics.judge`.
     """
-    tail, freedom = SIGNIFICANCE / looks, row["pairs"] - 1
+    tail, freedom = SIGNIFICANCE / row["looks"], row["pairs"] - 1
     share = stats.t.ppf(1 - tail, freedom) / stats.t.ppf(1 - tail / 2, freedom)
     reach = float(share) * (row["difference_high"] - row["difference_low"]) / 2
     return row["difference"] - reach, row["difference"] + reach
@@ -111,14 +111,16 @@ def decisive(row: Row, looks: int) -> tuple[float, float]:
 def _wider(comparisons: Sequence[Mapping[str, Any]]) -> str:
     looked = [found["experiment"] for found in comparisons if found["looks"] > 1]
     return (
-        f"Both intervals are wider where seeds were added until it was decided: {', '.join(looked)}." if looked else ""
+        f"Both intervals are wider where seeds were added while a verdict was open: {', '.join(looked)}."
+        if looked
+        else ""
     )
 
 
-def _difference_in_words(row: Row, looks: int) -> str:
+def _difference_in_words(row: Row) -> str:
     unit, form = (100, ".2f") if row["metric"] == "eval/accuracy" else (1, ".4f")
-    low, high = (f"{unit * end:{form}}" for end in decisive(row, looks))
-    share = f"{100 * (1 - 2 * SIGNIFICANCE / looks):.3g}%"
+    low, high = (f"{unit * end:{form}}" for end in decisive(row))
+    share = table.in_percent(1 - 2 * SIGNIFICANCE / row["looks"])
     return f"{row['precision']} {table.verdict(row)}, {table.difference(row)}, {share} [{low}, {high}]"
 
 
@@ -189,9 +191,9 @@ def _reference(axes: Axes, value: float, lines: int) -> None:
     axes.vlines([value] * lines, *ends, color=PRECISIONS[BASELINE], linewidth=1, zorder=1.5)
 
 
-def _thick(axes: Axes, row: Row, place: float, scale: float, looks: int) -> None:
+def _thick(axes: Axes, row: Row, place: float, scale: float) -> None:
     """The part of a whisker that decides equivalence, times `scale`."""
-    low, high = sorted(scale * end for end in decisive(row, looks))
+    low, high = sorted(scale * end for end in decisive(row))
     axes.hlines(place, low, high, color=colour_of(row["precision"]), linewidth=3)
 
 

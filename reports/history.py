@@ -37,8 +37,8 @@ def _disordered(rows: Sequence[Mapping[str, Any]], summary: Summary, log_every: 
     steps = _steps(rows, "train/step")
     if any(later < earlier for earlier, later in pairwise(steps)):
         return "its metrics.jsonl goes back to an earlier step"
-    if steps[-1:] != [summary.steps.attempted]:
-        return f"its metrics.jsonl ends at step {steps[-1] if steps else 0} of {summary.steps.attempted}"
+    if steps[-1] != summary.steps.attempted:
+        return f"its metrics.jsonl ends at step {steps[-1]} of {summary.steps.attempted}"
     logged, evaluated = _steps(rows, "train/loss"), _steps(rows, summary.metric or "")
     # Evaluations come at equal distances, but for the last one, at the end.
     distances = [later - earlier for earlier, later in pairwise([0, *evaluated])]
@@ -56,11 +56,12 @@ def _disordered(rows: Sequence[Mapping[str, Any]], summary: Summary, log_every: 
 
 def _other(rows: Sequence[Mapping[str, Any]], summary: Summary) -> str | None:
     """Which figure of the summary is not that of the history."""
-    metric = summary.metric or ""
+    metric, last = summary.metric or "", dict[str, Any]()
+    for row in rows:
+        last.update(row)
     for name, value in {**summary.final, "amp/skipped_steps": summary.skipped_steps}.items():
-        last = next((row[name] for row in reversed(rows) if name in row), None)
-        if last != value and (last is not None or is_evaluation(name)):
-            return f"its last {name} is {value} in summary.json and {last} in metrics.jsonl"
+        if last.get(name) != value and (name in last or is_evaluation(name)):
+            return f"its last {name} is {value} in summary.json and {last.get(name)} in metrics.jsonl"
     values = [row[metric] for row in rows if metric in row]
     best = (max if summary.higher_is_better else min)(filter(math.isfinite, values))
     if summary.best.get(metric) != best:
@@ -70,4 +71,4 @@ def _other(rows: Sequence[Mapping[str, Any]], summary: Summary) -> str | None:
 
 def _steps(rows: Iterable[Mapping[str, Any]], key: str) -> list[int | float]:
     """The steps of the lines that have `key`."""
-    return [row["train/step"] for row in rows if key in row and "train/step" in row]
+    return [row["train/step"] for row in rows if key in row]

@@ -65,9 +65,9 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
         what = f"{100 * comparison['margin']:g} points" if percent else f"{comparison['margin']:.1%} of FP32's"
         share = SIGNIFICANCE / comparison["looks"]
         found.append(
-            f"Verdict: EQUIVALENT when two one-sided t-tests at {_percent(share)} rule out a difference of {what} "
-            f"either way, so that the {_percent(1 - 2 * share)} interval lies within; otherwise WORSE or BETTER when "
-            f"the {_percent(1 - share)} interval excludes zero."
+            f"Verdict: EQUIVALENT when two one-sided t-tests at {in_percent(share)} rule out a difference of {what} "
+            f"either way, so that the {in_percent(1 - 2 * share)} interval lies within; otherwise WORSE or BETTER when "
+            f"the {in_percent(1 - share)} interval excludes zero."
         )
         if comparison["looks"] > 1:
             found.append(
@@ -145,7 +145,7 @@ def difference(row: Mapping[str, Any]) -> str:
         return _signed(row["difference"], percent)
     scale, form = (100, ".2f") if percent else (1, ".4f")
     interval = f"[{scale * row['difference_low']:{form}}, {scale * row['difference_high']:{form}}]"
-    wider = f" at {_percent(1 - SIGNIFICANCE / row['looks'])}" if row["looks"] > 1 else ""
+    wider = f" at {in_percent(1 - SIGNIFICANCE / row['looks'])}" if row["looks"] > 1 else ""
     pairs = f" (n={row['pairs']})" if row["pairs"] != row["seeds"] else ""
     return f"{_signed(row['difference'], percent)} {interval}{wider}{pairs}"
 
@@ -201,7 +201,8 @@ def _memory(value: float | None, form: str, ratio: float | None, ratio_form: str
     return _number(value, form, " MiB") + (f" ({ratio:{ratio_form}}x)" if ratio is not None else "")
 
 
-def _percent(share: float) -> str:
+def in_percent(share: float) -> str:
+    """A share in per cent, with three digits."""
     return f"{100 * share:.3g}%"
 
 

@@ -72,7 +72,7 @@ def test_the_thick_part_is_the_interval_that_decides_equivalence(tmp_path, thick
     accuracies = [0.0, -0.01, -0.02]  # fp16 minus FP32, as `write_three` has them
     error = statistics.stdev(accuracies) / math.sqrt(3)
     reach = error * float(stats.t.ppf(1 - 0.05 / looks, 2))
-    low, high = forest.decisive(row, looks)
+    low, high = forest.decisive(row)
     assert (low, high) == pytest.approx((-0.01 - reach, -0.01 + reach))
     assert row["difference_low"] < low < high < row["difference_high"]
     pairs = forest.pairs(comparison)
