@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reports import index, page, published_table, table
-from reports.calibration_record import why_unfit
-from reports.comparison import comparisons_in
-from reports.engine_record import NO_RECORD, engine_table
+from reports.analysis.comparison import comparisons_in
+from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
-from reports.records import read_json, write_json
-from reports.reproduction import QUICK, RESULTS, ROOT, reproductions
+from reports.pages import experiment_page as page
+from reports.pages import overview_page as index
+from reports.pages import published_table, table
+from reports.records.calibration import why_unfit
+from reports.records.engine_benchmark import NO_RECORD, engine_table
+from reports.records.files import read_json, write_json
 
 
 def between_markers(text: str, name: str, content: str) -> str:

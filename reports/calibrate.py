@@ -23,9 +23,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import binomtest
 
-from reports.calibration_record import why_unfit
-from reports.records import read_json
-from reports.statistics import (
+from reports.analysis.statistics import (
     BETTER,
     DEFAULT_SEEDS,
     EQUIVALENT,
@@ -38,7 +36,9 @@ from reports.statistics import (
     seeds_to_decide,
     speedup,
 )
-from reports.table import line
+from reports.pages.table import line
+from reports.records.calibration import why_unfit
+from reports.records.files import read_json
 
 RECORD = Path(__file__).resolve().parent / "results" / "calibration.json"
 SIMULATIONS = 10_000

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports import table
-from reports.records import read_json
+from reports.pages import table
+from reports.records.files import read_json
 
 FORMATS = ("markdown", "latex", "csv")
 TEXTS = 2  # columns before the figures: experiment, precision

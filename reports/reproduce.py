@@ -7,9 +7,9 @@ import argparse
 import difflib
 import sys
 
-from reports import published
-from reports.published_table import about
-from reports.reproduction import hours, reproductions
+from reports.analysis import published
+from reports.analysis.reproduction import hours, reproductions
+from reports.pages.published_table import about
 
 
 def main() -> int:

@@ -19,18 +19,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.cifar_resnet import CifarResNet
-from reports.records import write_json
-from reports.statistics import speedup
+from reports.analysis.statistics import speedup
+from reports.records.files import write_json
+from train.cli.terminal import print_table
 from train.data.resident import ResidentImages
 from train.engine.allocator import keep_freed_memory
-from train.engine.half_on_cpu import half_on_cpu, native_half_is_fast
+from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
 from train.engine.meter import synchronize
-from train.engine.optim import build_optimizer, parameter_groups
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 from train.experiment import environment
 from train.experiment.benchmark import Step, interleave
-from train.experiment.console import print_table
+from train.experiment.optimizers import build_optimizer, parameter_groups
 from train.experiment.tasks import image_classification as task
 
 PRECISIONS = ("fp32", "bf16", "fp16")

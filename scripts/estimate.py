@@ -16,7 +16,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from train.experiment import assemble
+from train.experiment import setup as assemble
 from train.experiment.config import Experiment
 
 ROOT = Path(__file__).resolve().parent.parent

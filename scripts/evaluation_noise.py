@@ -2,8 +2,8 @@
 
 Some sources evaluate on samples drawn at random and not on the whole split (nanoGPT: `eval_iters` batches). For every
 run folder with its last checkpoint this evaluates the final weights on the whole split, sample by sample, and writes
-evaluation.json beside the record: the standard deviation of a sample's loss. `reports.reproduction` makes of it the
-error of a mean over as many samples as the source drew.
+evaluation.json beside the record: the standard deviation of a sample's loss. `reports.analysis.reproduction`
+makes of it the error of a mean over as many samples as the source drew.
 """
 
 import argparse
@@ -15,12 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reports.records import read_json, write_json
+from reports.records.files import read_json, write_json
+from train.cli import options as command
 from train.data.sequences import IGNORED
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.engine.fit import evaluate
-from train.experiment import assemble, command
+from train.experiment import setup as assemble
 from train.experiment.folder import LAST
 
 

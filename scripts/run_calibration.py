@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.calibration_record import COMPARISONS, misfit
-from reports.records import read_json, write_json
+from reports.records.calibration import COMPARISONS, misfit
+from reports.records.files import read_json, write_json
+from train.cli import options as command
 from train.engine.errors import Refused
 from train.engine.fit import Progress, evaluate, fit
 from train.engine.meter import Meter, synchronize
-from train.experiment import assemble, command, environment
+from train.experiment import environment
+from train.experiment import setup as assemble
 from train.experiment.benchmark import interleave, resting
 
 ROOT = Path(__file__).resolve().parent.parent

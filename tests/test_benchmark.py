@@ -10,10 +10,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from reports.records import write_json
+from reports.records.files import write_json
 from scripts.bench_engine import engine_step, plain_step
+from train.cli import terminal as console
 from train.compare import Comparison
-from train.experiment import assemble, console, environment
+from train.experiment import environment
+from train.experiment import setup as assemble
 from train.experiment.benchmark import WARMUP_STEPS, interleave, operator_times, resting
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from reports.comparison import COLUMNS
+from reports.analysis.comparison import COLUMNS
 from train import compare
+from train.cli import child
 from train.engine.errors import Interrupted
-from train.experiment import child
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "resnet20_digits.yaml"
@@ -117,7 +117,7 @@ def test_a_precision_in_which_the_model_is_refused_is_a_row_that_says_why(finish
     shutil.copytree(finished[0], tmp_path / "resnet20_digits")
     shutil.rmtree(tmp_path / "resnet20_digits" / "bf16-s0")
     program = (
-        "from train.engine.errors import Refused; from train.experiment.command import finish; import sys\n"
+        "from train.engine.errors import Refused; from train.cli.options import finish; import sys\n"
         "def run(): raise Refused('scatter fails in bf16')\n"
         "sys.exit(finish(run))"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.estimate import samples
-from train.experiment.assemble import script_of
+from train.experiment.setup import script_of
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNTS = json.loads((ROOT / "reports" / "estimates.json").read_text(encoding="utf-8"))

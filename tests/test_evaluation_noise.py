@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reports.records import read_json, write_json
+from reports.records.files import read_json, write_json
 from scripts.evaluation_noise import evaluation_noise
 from train import gpt2
 from train.engine.errors import Refused

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from reports import build
-from reports.comparison import comparisons_in
-from reports.engine_record import engine_table
-from reports.records import write_json
+from reports.analysis.comparison import comparisons_in
+from reports.records.engine_benchmark import engine_table
+from reports.records.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

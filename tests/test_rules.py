@@ -82,11 +82,11 @@ def test_the_engine_imports_torch_numpy_and_itself() -> None:
 
 
 def test_data_know_nothing_of_the_record() -> None:
-    assert wrong_imports(under("train", "data"), "wandb", "train.experiment.run", "train.experiment.record") == []
+    assert wrong_imports(under("train", "data"), "wandb", "train.experiment.run", "train.tracking.record") == []
 
 
 def test_wandb_is_imported_by_the_mirror_alone() -> None:
-    allowed = {Path("train/experiment/mirror.py"), Path("train/experiment/mirrored.py")}
+    allowed = {Path("train/tracking/wandb_run.py"), Path("train/tracking/wandb_names.py")}
     assert wrong_imports([file for file in PRODUCT if file not in allowed], "wandb") == []
 
 
@@ -118,12 +118,17 @@ def test_a_training_script_is_short_and_only_says_what_the_model_is(script: Path
 
 def test_no_file_is_named_like_a_library() -> None:
     taken = set(packages_distributions()) | set(sys.stdlib_module_names) | NO_NAMES
-    own = {"__init__", "__main__", "conftest", "statistics"}  # reports.statistics: its standard name, in a package
+    own = {
+        "__init__",
+        "__main__",
+        "conftest",
+        "statistics",
+    }  # reports.analysis.statistics
     assert [str(file) for file in FILES if file.stem in taken - own] == []
 
 
 def test_precision_words_stand_in_the_engine_alone() -> None:
-    home = {Path("train/engine/precision.py"), Path("train/engine/half_on_cpu.py")}
+    home = {Path("train/engine/precision.py"), Path("train/engine/emulated_fp16.py")}
     words = ("autocast", "GradScaler", "allow_tf32", "fp32_precision", "set_float32_matmul_precision")
     found = [
         f"{file}:{number} {word}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from reports.records import read_json, write_json
+from reports.records.files import read_json, write_json
 from scripts import run_calibration
 from train.engine.errors import Refused
 from train.experiment import environment

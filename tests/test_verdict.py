@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reports.records import to_line, write_json
-from reports.statistics import LOOKS
+from reports.analysis.statistics import LOOKS
+from reports.records.files import to_line, write_json
 from train import compare
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "resnet20_digits.yaml"

@@ -15,9 +15,10 @@ from train import new
 from train.engine import checkpoint
 from train.engine.precision import PRECISIONS, why_unavailable
 from train.engine.step import Batch, Trainer
-from train.experiment import assemble, preflight
-from train.experiment.assemble import Build
+from train.experiment import preflight
+from train.experiment import setup as assemble
 from train.experiment.config import Experiment, load, model_scripts
+from train.experiment.setup import Build
 from train.experiment.tasks import Task
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -2,7 +2,7 @@
 
 import sys
 
-from train.experiment import signals
+from train.cli import signals
 
 # The first line of ours that any `python -m train.COMMAND` runs, before the seconds that its libraries take to
 # load. While Python looks for the command its own name is "-m"; whoever imports this package keeps their handlers.

@@ -4,7 +4,7 @@
 
 Says which module, operation and precision fail, a head that does not fit, parameters in half or without a
 gradient, and modules that mixed precision leaves in FP32. `--download` only fetches the data, pretrained weights and
-tokenizer (on a machine with a network, for one without) and says what is there; see `train.experiment.provision`.
+tokenizer (on a machine with a network, for one without) and says what is there; see `train.experiment.download`.
 """
 
 import sys
@@ -12,9 +12,13 @@ from collections.abc import Sequence
 
 import torch
 
+from train.cli import options as command
+from train.cli import terminal as console
 from train.engine.fit import last_batch
 from train.engine.precision import PRECISIONS, why_unavailable
-from train.experiment import assemble, command, console, environment, preflight, provision
+from train.experiment import download as provision
+from train.experiment import environment, preflight
+from train.experiment import setup as assemble
 from train.experiment.preflight import Finding
 
 

@@ -11,22 +11,27 @@ from typing import Any
 
 import torch
 
-from reports import page, table
-from reports.comparison import compare, succeeded
-from reports.published_table import published_cells
-from reports.records import read_json, write_json
-from reports.reproduction import of_comparison
-from reports.run_record import BASELINE, read_run
-from reports.speed import read_benchmark
-from reports.statistics import DEFAULT_SEEDS, INCONCLUSIVE, LOOKS, MAX_SEEDS, VERDICTS, seeds_for_next_look
-from reports.summary import FINISHED
+from reports.analysis.comparison import compare, succeeded
+from reports.analysis.reproduction import of_comparison
+from reports.analysis.statistics import DEFAULT_SEEDS, INCONCLUSIVE, LOOKS, MAX_SEEDS, VERDICTS, seeds_for_next_look
+from reports.pages import experiment_page as page
+from reports.pages import table
+from reports.pages.published_table import published_cells
+from reports.records.benchmark import read_benchmark
+from reports.records.files import read_json, write_json
+from reports.records.run import BASELINE, read_run
+from reports.records.summary import FINISHED
+from train.cli import options as command
+from train.cli import signals
+from train.cli import terminal as console
+from train.cli.child import Child
 from train.engine.errors import Refused
 from train.engine.precision import require_available
-from train.experiment import assemble, command, console, environment, signals
-from train.experiment.child import Child
+from train.experiment import environment
+from train.experiment import setup as assemble
 from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
-from train.experiment.mirrored import mirror_comparison
+from train.tracking.wandb_names import mirror_comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
+from train.cli import options as command
 from train.engine.errors import Refused
-from train.experiment import command
 from train.experiment.config import model_scripts
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from train.cli import options as command
 from train.engine.errors import Refused, unknown
-from train.experiment import command
 from train.experiment.folder import recorded_config
-from train.experiment.mirror import mode, require_project
-from train.experiment.uploads import ComparisonRecord, Damaged, RunRecord, read_comparison, read_run
+from train.tracking.upload import ComparisonRecord, Damaged, RunRecord, read_comparison, read_run
+from train.tracking.wandb_run import mode, require_project
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

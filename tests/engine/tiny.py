@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.engine.optim import Schedule, build_optimizer, build_schedule, parameter_groups
 from train.engine.precision import Precision, ScalerSettings
 from train.engine.step import Batch, Forward, Loss, Trainer
+from train.experiment.optimizers import Schedule, build_optimizer, build_schedule, parameter_groups
 
 CPU = torch.device("cpu")
 CPU_PRECISIONS = ("fp32", "bf16", "fp16")

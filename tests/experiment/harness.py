@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reports.records import read_lines
+from reports.records.files import read_lines
+from train.cli import signals
 from train.engine.step import Batch, Forward
 from train.experiment import run as run_module
-from train.experiment import signals
 from train.experiment.config import Experiment
 from train.experiment.run import main
 from train.experiment.tasks import classify_images, image_classification

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tests.experiment.harness import DIGITS, ROOT, TINY
 from train.engine.errors import Refused
 from train.experiment.config import AdamW, Experiment, Sgd, differences, load
-
-from .harness import DIGITS, ROOT, TINY
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 

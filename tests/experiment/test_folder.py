@@ -14,12 +14,11 @@ import pytest
 import torch
 import yaml
 
+from tests.experiment.harness import TINY, AtCall, Outcome, folder_of, run, run_apart, snapshot
 from train.engine.errors import Refused
 from train.experiment import environment
 from train.experiment.config import load
 from train.experiment.folder import open_folder
-
-from .harness import TINY, AtCall, Outcome, folder_of, run, run_apart, snapshot
 
 
 def copy_of(outcome: Outcome, out: Path) -> Path:

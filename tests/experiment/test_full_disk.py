@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from torch import Tensor, nn
 
+from tests.experiment.harness import TINY, AtCall, Outcome, Poisoned, folder_of, run
+from tests.tracking.test_record import SilentMirror
 from train.engine.step import Batch
-from train.experiment.record import Record
-
-from .harness import TINY, AtCall, Outcome, Poisoned, folder_of, run
-from .test_record import SilentMirror
+from train.tracking.record import Record
 
 FULL = "No space left on device"
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from train.engine.probe import probe
-from train.experiment import assemble
+from tests.experiment.harness import ROOT, TinyNet, run
+from train.engine.saved_for_backward import probe
+from train.experiment import setup as assemble
 from train.experiment.config import Experiment
 from train.experiment.preflight import rehearse
-
-from .harness import ROOT, TinyNet, run
 
 CPU = torch.device("cpu")
 

@@ -14,16 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from train import resnet
-from train.data import vision
-from train.engine.optim import build_schedule
-from train.experiment import run as run_module
-from train.experiment.config import Experiment, load
-from train.experiment.folder import RunFolder, open_folder
-from train.experiment.run import Run
-from train.experiment.tasks import image_classification
-
-from .harness import (
+from tests.experiment.harness import (
     DIGITS,
     DIGITS_SHORT,
     TINY,
@@ -40,6 +31,14 @@ from .harness import (
     start,
     wait,
 )
+from train import resnet
+from train.data import vision
+from train.experiment import run as run_module
+from train.experiment.config import Experiment, load
+from train.experiment.folder import RunFolder, open_folder
+from train.experiment.optimizers import build_schedule
+from train.experiment.run import Run
+from train.experiment.tasks import image_classification
 
 TERM = functools.partial(signal.raise_signal, signal.SIGTERM)
 

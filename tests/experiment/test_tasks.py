@@ -9,15 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.experiment.harness import TINY
 from train.data.sequences import IGNORED
 from train.engine.errors import EngineFault
-from train.engine.optim import build_optimizer, build_schedule, parameter_groups
 from train.engine.precision import Precision
 from train.engine.step import Trainer
 from train.experiment import tasks
 from train.experiment.config import load
-
-from .harness import TINY
+from train.experiment.optimizers import build_optimizer, build_schedule, parameter_groups
 
 CPU = torch.device("cpu")
 LOSS = tasks.cross_entropy(load(TINY))

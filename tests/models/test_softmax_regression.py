@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from train.engine.fit import Progress, evaluate, fit
 from train.engine.meter import Meter
-from train.experiment import assemble
+from train.experiment import setup as assemble
 
 CONFIG = Path("configs/softmax_regression_digits_8x8.yaml")
 ERROR = {"fp32": 0.005, "bf16": 0.02, "fp16": 0.005}

@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from reports.comparison import compare
-from reports.records import read_json, to_line, write_json
+from reports.analysis.comparison import compare
+from reports.records.files import read_json, to_line, write_json
 
 COMMAND = "python -m train.compare configs/tiny.yaml --seeds 3"
 SAVED = {"fp32": 40.0, "bf16": 20.0, "fp16": 20.0, "tf32": 40.0}

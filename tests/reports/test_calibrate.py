@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from reports import calibrate
-from reports.calibration_record import misfit, why_unfit
-from reports.records import read_json, write_json
-from reports.statistics import DEFAULT_SEEDS
+from reports.analysis.statistics import DEFAULT_SEEDS
+from reports.records.calibration import misfit, why_unfit
+from reports.records.files import read_json, write_json
 
 
 @pytest.mark.parametrize("noise", calibrate.NOISE)

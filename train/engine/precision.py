@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
 from train.engine.errors import Diverged, EngineFault, Refused, unknown
-from train.engine.half_on_cpu import half_on_cpu, native_half_is_fast
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,16 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from reports.records import write_json
+from reports.records.files import write_json
+from train.cli import options as command
+from train.cli import terminal as console
 from train.engine.meter import synchronize
 from train.engine.precision import Precision, require_available
 from train.engine.step import Batch
-from train.experiment import assemble, command, console, environment
-from train.experiment.assemble import Build
+from train.experiment import environment
+from train.experiment import setup as assemble
 from train.experiment.config import Experiment
+from train.experiment.setup import Build
 from train.experiment.tasks import Task
 
 Step = Callable[[], object]

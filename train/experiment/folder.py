@@ -11,8 +11,8 @@ from typing import IO, Any
 import yaml
 from pydantic import ValidationError
 
-from reports.environment_record import read_environment
-from reports.records import explain, read_json, read_lines, write_json, write_whole
+from reports.records.environment import read_environment
+from reports.records.files import explain, read_json, read_lines, write_json, write_whole
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.experiment.config import BYSTANDERS, HORIZON, Experiment, differences

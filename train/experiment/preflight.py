@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from train.engine.errors import EngineFault, Interrupted, Refused
 from train.engine.fit import Score
-from train.engine.islands import idle_islands
+from train.engine.fp32_modules import idle_islands
 from train.engine.precision import Precision
-from train.engine.probe import Probe, probe
+from train.engine.saved_for_backward import Probe, probe
 from train.engine.step import Batch, Forward, Trainer
 
 TRAIN = Path(__file__).resolve().parent.parent

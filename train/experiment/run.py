@@ -12,20 +12,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from train.cli import options as command
+from train.cli import signals
+from train.cli import terminal as console
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 from train.engine.fit import Batches, Progress, evaluate, fit, is_better, last_batch
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision, require_available
-from train.engine.probe import Probe
-from train.experiment import assemble, command, console, environment, signals
-from train.experiment.assemble import Build, digest_of
+from train.engine.saved_for_backward import Probe
+from train.experiment import environment
+from train.experiment import setup as assemble
 from train.experiment.config import load
 from train.experiment.folder import BEST, LAST, RunFolder, lock_folder, open_folder
-from train.experiment.mirrored import mirror_of_run
 from train.experiment.preflight import rehearse
-from train.experiment.record import Record
+from train.experiment.setup import Build, digest_of
 from train.experiment.tasks import Task
+from train.tracking.record import Record
+from train.tracking.wandb_names import mirror_of_run
 
 COMPUTE_SECONDS = 1.0
 

@@ -1,0 +1,126 @@
+"""ARC-02: layers that break in half precision, as FP32 islands."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.engine.tiny import CPU, CPU_PRECISIONS, classify, image_batches
+from train.engine.errors import Refused
+from train.engine.fp32_modules import keep_in_fp32
+from train.engine.precision import Precision
+from train.engine.saved_for_backward import probe
+
+MIXED = [name for name in CPU_PRECISIONS if name != "fp32"]
+every_mixed = pytest.mark.parametrize("name", MIXED)
+
+
+class Counting(nn.Module):
+    """Adds float32 values into a buffer of its input's dtype, which fails when that is half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(x.dtype)
+        index = torch.zeros(x.shape[0], x.shape[1], dtype=torch.int64)
+        return torch.zeros_like(x).scatter_add(1, index, self.weight.expand_as(x)) + x
+
+
+class Net(nn.Module):
+    """Images (N, 3, 8, 8) to logits (N, 4), with a recurrent layer and a scattering one between linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 8)
+        self.middle = nn.Sequential(Counting(), nn.Linear(8, 8))
+        self.recurrent = nn.LSTM(8, 8, batch_first=True)
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = self.middle(self.first(images.flatten(2).transpose(1, 2)).flatten(0, 1))
+        sequence, _ = self.recurrent(hidden.unflatten(0, (len(images), -1)))
+        return self.last(sequence[:, -1])
+
+
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+def step(model: nn.Module, name: str) -> Tensor:
+    """The loss of one forward and backward pass."""
+    precision, batch = Precision(name, CPU), image_batches(1)[0]
+    with precision.forward():
+        loss = F.cross_entropy(model(batch["images"]).float(), batch["labels"])
+    precision.backward(loss)
+    return loss
+
+
+@every_mixed
+def test_arc_02_without_islands_the_layers_fail(name: str) -> None:
+    with pytest.raises(RuntimeError):
+        step(net(), name)
+
+
+@every_mixed
+def test_arc_02_with_islands_they_train_and_the_rest_stays_in_half(name: str) -> None:
+    model = net()
+    keep_in_fp32(model, ["middle.0", "recurrent"], Precision(name, CPU))
+    dtypes: dict[str, torch.dtype] = {}
+    for path in ("first", "middle.0", "middle.1", "last"):
+        module = model.get_submodule(path)
+        module.register_forward_hook(lambda module, inputs, output, path=path: dtypes.update({path: output.dtype}))
+    loss = step(model, name)
+    half = Precision(name, CPU).matrix_dtype
+    assert dtypes == {"first": half, "middle.0": torch.float32, "middle.1": half, "last": half}
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert loss.item() == pytest.approx(step(net(), "fp32").item(), rel=0.02)
+
+
+@every_mixed
+def test_everything_in_an_island_equals_fp32_bit_for_bit(name: str) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
+    wrapped = nn.ModuleDict({"body": copy.deepcopy(plain)})
+    island = wrapped["body"]
+    keep_in_fp32(wrapped, ["body"], Precision(name, CPU))
+    batch = image_batches(1)[0]
+    precision = Precision(name, CPU)
+    with precision.forward():
+        inside = island(batch["images"])
+    assert torch.equal(inside, plain(batch["images"]))
+
+
+def test_in_fp32_an_island_adds_nothing() -> None:
+    model = net()
+    keep_in_fp32(model, ["recurrent"], Precision("fp32", CPU))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@every_mixed
+def test_the_region_around_an_island_goes_on_after_a_failure_in_it(name: str) -> None:
+    model, precision = net(), Precision(name, CPU)
+    keep_in_fp32(model, ["middle.1"], precision)
+    with precision.forward():
+        with pytest.raises(RuntimeError):
+            model.middle[1](torch.ones(2, 3))
+        assert model.first(torch.ones(1, 3)).dtype == precision.matrix_dtype
+        assert copy.deepcopy(model).middle[1](torch.ones(2, 8)).dtype == torch.float32
+
+
+@every_mixed
+def test_the_probe_expects_half_outside_islands_alone(name: str) -> None:
+    model, precision = net(), Precision(name, CPU)
+    keep_in_fp32(model, ["middle", "recurrent"], precision)
+    found = probe(model, classify, F.cross_entropy, image_batches(1)[0], precision)
+    assert found.matrix_dtypes == {str(precision.matrix_dtype).removeprefix("torch."): 2}  # first and last
+
+
+def test_an_unknown_module_is_refused_with_the_nearest() -> None:
+    with pytest.raises(Refused, match="unknown module of fp32_modules 'recurent': did you mean 'recurrent'"):
+        keep_in_fp32(net(), ["recurent"], Precision("bf16", CPU))

@@ -1,0 +1,142 @@
+"""The verdict on paired differences and the ratio of blocks, against SciPy's own tests, by hand and in simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from reports.analysis.statistics import (
+    BETTER,
+    EQUIVALENT,
+    INCONCLUSIVE,
+    WORSE,
+    drift,
+    judge,
+    seeds_for_next_look,
+    seeds_to_decide,
+    speedup,
+)
+
+finite = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(finite, min_size=2, max_size=12), st.floats(0.01, 1))
+def test_the_verdict_is_that_of_scipys_tests(differences: list[float], margin: float) -> None:
+    if np.std(differences) < 1e-3:
+        return
+    verdict = judge(differences, margin, higher_is_better=True)
+    assert verdict is not None
+    expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
+    assert (verdict.difference.low, verdict.difference.high) == pytest.approx((expected.low, expected.high))
+    above = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
+    below = stats.ttest_1samp(differences, margin, alternative="less").pvalue
+    two_sided = stats.ttest_1samp(differences, 0.0).pvalue
+    if max(above, below) < 0.05:
+        assert verdict.word == EQUIVALENT
+    elif two_sided < 0.05:
+        assert verdict.word == (BETTER if np.mean(differences) > 0 else WORSE)
+    else:
+        assert verdict.word == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("differences", "higher", "word"),
+    [
+        ([0.001, -0.001, 0.0], True, EQUIVALENT),
+        ([-0.02, -0.021, -0.019], True, WORSE),
+        ([0.02, 0.021, 0.019], True, BETTER),
+        ([0.02, 0.021, 0.019], False, WORSE),
+        ([-0.02, -0.021, -0.019], False, BETTER),
+        ([0.01, -0.02, 0.03], True, INCONCLUSIVE),
+    ],
+)
+def test_the_words(differences: list[float], higher: bool, word: str) -> None:
+    verdict = judge(differences, 0.005, higher)
+    assert verdict is not None
+    assert verdict.word == word
+    assert (verdict.seeds_needed is not None) == (word == INCONCLUSIVE)
+
+
+def test_one_seed_gets_no_verdict() -> None:
+    assert judge([0.1], 0.005, True) is None
+    assert judge([], 0.005, True) is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_difference_that_is_not_finite_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        judge([0.0, bad], 0.005, True)
+
+
+def test_seeds_that_agree_to_the_last_sample_leave_an_interval() -> None:
+    step = 1 / 360
+    verdict = judge([-step, -step, -step], 0.004, True, resolution=step)
+    assert verdict is not None
+    width = step / math.sqrt(6) / math.sqrt(3) * stats.t.ppf(0.975, 2)
+    assert verdict.difference.high - verdict.difference.value == pytest.approx(width)
+    assert verdict.word == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("difference", "deviation"), [(0.0, 0.006), (0.002, 0.004), (-0.012, 0.02), (0.0, 0.002), (0.0027, 0.0087)]
+)
+def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons(
+    difference: float, deviation: float
+) -> None:
+    needed = seeds_to_decide(difference, deviation, 0.005)
+    assert needed is not None
+    draw = np.random.default_rng(0)
+
+    def decided(count: int) -> float:
+        words = [judge(list(draw.normal(difference, deviation, count)), 0.005, True).word for _ in range(2000)]  # type: ignore[union-attr]
+        return np.mean([word != INCONCLUSIVE for word in words])
+
+    # The share of 2,000 draws is off by 0.009 in its standard deviation.
+    assert decided(needed) > 0.77
+    assert needed == 2 or decided(needed - 1) < 0.83
+
+
+def test_a_difference_at_the_margin_is_never_decided_by_more_seeds_of_equivalence() -> None:
+    assert seeds_to_decide(0.0, 10.0, 0.005) is None
+
+
+def test_seeds_that_would_decide_are_not_looked_for_beyond_the_most_there_may_be() -> None:
+    needed = seeds_to_decide(0.0, 0.006, 0.005)
+    assert needed is not None
+    assert seeds_to_decide(0.0, 0.006, 0.005, most=needed) == needed
+    assert seeds_to_decide(0.0, 0.006, 0.005, most=needed - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("needed", "last", "expected"),
+    [
+        ([], False, 3),  # nothing is open
+        ([7], False, 7),
+        ([7, 12], False, 12),
+        ([2], False, 4),  # the estimate was of these three: it did not come out, so one more at least
+        ([500], False, 20),
+        ([7, None], False, 20),
+        ([7], True, 20),
+    ],
+)
+def test_the_next_look_has_the_seeds_that_the_open_verdicts_need(
+    needed: list[int | None], last: bool, expected: int
+) -> None:
+    assert seeds_for_next_look(3, needed, 20, last) == expected
+
+
+def test_equal_work_in_equal_time_is_a_speedup_of_one() -> None:
+    assert speedup([2.0, 4.0], [2.0, 4.0]).value == 1.0
+
+
+def test_a_machine_that_changes_in_the_middle_is_noticed() -> None:
+    steady = [1.0, 1.01, 0.99] * 7
+    assert drift(steady, steady[::-1]) is None
+    early, late = drift([1.0] * 21, [0.5 + 0.001 * i for i in range(10)] + [0.8 + 0.001 * i for i in range(11)])  # type: ignore[misc]
+    assert early == pytest.approx(1 / 0.503)
+    assert late == pytest.approx(1 / 0.807)
+    assert drift([1.0] * 6, [1, 1, 1, 2, 2, 2]) is None, "two rounds a third say nothing"

@@ -1,0 +1,97 @@
+"""One forward pass before training: what the autograd graph keeps, and in which dtype the model really runs."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from train.engine.errors import EngineFault
+from train.engine.fp32_modules import in_islands
+from train.engine.meter import MIB
+from train.engine.precision import Precision
+from train.engine.step import Batch, Forward, Loss, bare
+
+MATRIX_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`saved_mib`: memory kept for the backward pass. `matrix_dtypes`: outputs of linear and convolution modules."""
+
+    saved_mib: float
+    matrix_dtypes: dict[str, int]
+
+
+def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precision: Precision) -> Probe:
+    """Run forward and loss once in training mode, and leave model and random states as they were.
+
+    The bytes are those of the distinct storages that autograd saves, without the parameters, buffers and
+    inputs, which exist anyway. They are exact and the same on every machine, unlike a process's peak.
+    Raises `EngineFault` when the loss is not a float32 scalar with a gradient, or when a linear or
+    convolution module, other than one that was asked to stay in FP32, did not compute in the precision.
+    """
+    resident = {_storage(tensor) for tensor in [*model.parameters(), *model.buffers(), *batch.values()]}
+    saved: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if _storage(tensor) not in resident:
+            saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    cuda = [precision.device] if precision.device.type == "cuda" else []
+    with (
+        _left_as_it_was(model),
+        torch.random.fork_rng(devices=cuda),
+        _output_dtypes(model) as dtypes,
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        precision.forward(),
+    ):
+        logits, labels = forward(model, batch)
+        value = loss(logits.float(), labels)
+    if value.dtype != torch.float32 or value.ndim != 0:
+        raise EngineFault(f"the loss must be a float32 scalar; it is {value.dtype} of shape {tuple(value.shape)}")
+    if not value.requires_grad:
+        raise EngineFault("the loss has no gradient path to any parameter: the model's output is detached or constant")
+    expected = str(precision.matrix_dtype).removeprefix("torch.")
+    if wrong := {dtype: count for dtype, count in dtypes.items() if dtype != expected}:
+        raise EngineFault(f"precision {precision.name} must compute in {expected}, but modules returned {wrong}")
+    return Probe(sum(saved.values()) / MIB, dict(dtypes))
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+@contextmanager
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Training mode inside; buffers and mode as before afterwards."""
+    before = [buffer.clone() for buffer in model.buffers()]
+    was_training = model.training
+    model.train()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+        with torch.no_grad():
+            for buffer, value in zip(model.buffers(), before, strict=True):
+                buffer.copy_(value)
+
+
+@contextmanager
+def _output_dtypes(model: nn.Module) -> Iterator[Counter[str]]:
+    counts: Counter[str] = Counter()
+
+    def note(module: nn.Module, inputs: object, output: Tensor) -> None:
+        counts[str(output.dtype).removeprefix("torch.")] += 1
+
+    outside = set(bare(model).modules()) - in_islands(bare(model))
+    modules = [module for module in bare(model).modules() if module in outside and isinstance(module, MATRIX_MODULES)]
+    handles = [module.register_forward_hook(note) for module in modules]
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()
