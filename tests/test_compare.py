@@ -72,7 +72,7 @@ def test_every_file_of_the_contract_is_written(finished):
     assert list(folder.glob("wandb/offline-run-*/*.wandb")), "the comparison is a W&B run too"
 
 
-def test_ux_02_the_table_is_the_record(finished):
+def test_the_table_is_the_record(finished):
     folder, done = finished
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -92,7 +92,7 @@ def test_ux_02_the_table_is_the_record(finished):
     assert "single run" in done.stdout
 
 
-def test_dat_08_a_pair_shares_weights_and_data_order(finished):
+def test_a_pair_shares_weights_and_data_order(finished):
     folder, _ = finished
     summaries = [json.loads(path.read_text()) for path in folder.glob("*/summary.json")]
     assert len(summaries) == 3

@@ -141,7 +141,7 @@ def test_precision_words_stand_in_the_engine_alone() -> None:
     assert found == []
 
 
-def test_num_07_no_loss_on_probabilities() -> None:
+def test_no_loss_on_probabilities() -> None:
     found = [
         f"{file} {word}"
         for file in [*under("train"), *under("models")]
@@ -151,7 +151,7 @@ def test_num_07_no_loss_on_probabilities() -> None:
     assert found == []
 
 
-def test_ux_07_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_not_use(tmp_path: Path) -> None:
+def test_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_not_use(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error::FutureWarning", "-X", "importtime", "-m", "train.resnet"]
     arguments = ["configs/resnet20_digits.yaml", "--precision", "fp16", "--smoke", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "WANDB_MODE": "disabled", "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}

@@ -103,7 +103,7 @@ def test_a_saved_model_loads_strictly_and_computes_the_same(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", [name for name in QUICK if "images" in parts(name)[3]])
-def test_arc_03_channels_last_and_contiguous_agree(name: str) -> None:
+def test_channels_last_and_contiguous_agree(name: str) -> None:
     build, task, config, batch = parts(name)
     results = []
     for layout in (torch.contiguous_format, torch.channels_last):

@@ -25,20 +25,20 @@ def refused(out: Path, *arguments: str, config: Path = TINY, precision: str = "f
 @pytest.mark.parametrize(
     ("name", "nearest"), [("fp8", "fp"), ("FP16", "fp16"), ("half", None), ("bf61", "bf16"), ("auto", None)]
 )
-def test_cfg_04_an_unknown_precision_is_refused(name: str, nearest: str | None, tmp_path: Path) -> None:
+def test_an_unknown_precision_is_refused(name: str, nearest: str | None, tmp_path: Path) -> None:
     message = refused(tmp_path / "out", precision=name)
     assert f"unknown precision {name!r}" in message
     assert "allowed: bf16, fp16, fp32, tf32" in message
     assert nearest is None or f"did you mean '{nearest}" in message
 
 
-def test_cfg_04_tf32_on_a_cpu_is_refused_with_what_can_run(tmp_path: Path) -> None:
+def test_tf32_on_a_cpu_is_refused_with_what_can_run(tmp_path: Path) -> None:
     message = refused(tmp_path / "out", "--device", "cpu", precision="tf32")
     assert "precision 'tf32' cannot run here" in message
     assert "It can run: fp32, bf16, fp16" in message
 
 
-def test_cfg_04_cuda_is_refused_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_refused_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     message = refused(tmp_path / "out", "--device", "cuda")
     assert "device 'cuda'" in message
@@ -101,20 +101,20 @@ def test_what_does_not_fit_the_data_is_refused(override: str, parts: tuple[str, 
     assert all(part in message for part in parts), message
 
 
-def test_dat_05_a_label_outside_the_head_is_refused_by_value_and_place(tmp_path: Path) -> None:
+def test_a_label_outside_the_head_is_refused_by_value_and_place(tmp_path: Path) -> None:
     message = refused(tmp_path / "out", "num_classes=3")
     assert "num_classes=3" in message
     assert "digits training split has label " in message
     assert "at sample " in message
 
 
-def test_dat_05_a_larger_head_is_said(tmp_path: Path) -> None:
+def test_a_larger_head_is_said(tmp_path: Path) -> None:
     done = run(tmp_path, "num_classes=12", "max_steps=1")
     assert done.status == 0
     assert "warning: num_classes=12, but digits training split has labels 0 to 9 only" in done.out
 
 
-def test_ux_07_an_unknown_architecture_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_architecture_is_refused_with_the_nearest(tmp_path: Path) -> None:
     from train import resnet
 
     message = refused(tmp_path / "out", "arch=resnet200", config=DIGITS, build=resnet.build)
@@ -176,7 +176,7 @@ def test_the_script_of_another_model_is_refused(tmp_path: Path, log: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_ux_07_help_shows_options_and_defaults() -> None:
+def test_help_shows_options_and_defaults() -> None:
     status, stdout, stderr = command(["--help"])
     assert status == 0
     assert stderr == ""
@@ -189,7 +189,7 @@ def test_ux_07_help_shows_options_and_defaults() -> None:
 
 
 @pytest.mark.parametrize(("options", "folder"), [(("--smoke",), "smoke/tiny"), (("--smoke", "--no-smoke"), "tiny")])
-def test_cfg_02_ux_03_smoke_can_be_turned_on_and_off(options: tuple[str, ...], folder: str, tmp_path: Path) -> None:
+def test_smoke_can_be_turned_on_and_off(options: tuple[str, ...], folder: str, tmp_path: Path) -> None:
     done = run(tmp_path, options=options)
     assert done.status == 0, done.err
     assert [str(path.parent.parent.relative_to(tmp_path)) for path in tmp_path.rglob("summary.json")] == [folder]

@@ -19,7 +19,7 @@ LEFT = "interrupted: {}, with nothing to save yet; the same command starts it ag
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["train.resnet", "train.compare", "train.check", "train.experiment.benchmark"])
-def test_ckp_13_a_signal_while_libraries_load_ends_any_command_as_interrupted(
+def test_a_signal_while_libraries_load_ends_any_command_as_interrupted(
     module: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     (tmp_path / "torch.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\nprint('went on')\n")
@@ -39,7 +39,7 @@ def test_who_imports_the_package_keeps_the_handlers() -> None:
     assert done.stdout == "True True\n"
 
 
-def test_ckp_13_a_signal_while_the_model_is_built_leaves_nothing_behind(tmp_path: Path, log: Path) -> None:
+def test_a_signal_while_the_model_is_built_leaves_nothing_behind(tmp_path: Path, log: Path) -> None:
     process = start(functools.partial(_run_terminated_in_build, tmp_path), log)
     assert wait(process) == 75
     assert log.read_text() == LEFT.format("SIGTERM")

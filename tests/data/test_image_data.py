@@ -107,7 +107,7 @@ def test_crops_reach_every_offset_and_half_of_the_images_are_flipped() -> None:
     assert Counter(lefts.tolist()).keys() == set(range(2 * CROP_PADDING + 1))
 
 
-def test_dat_03_draws_differ_between_samples_batches_epochs_and_seeds_and_repeat() -> None:
+def test_draws_differ_between_samples_batches_epochs_and_seeds_and_repeat() -> None:
     def draws(seed: int, epoch: int, number: int) -> tuple[int, ...]:
         rows, columns = resident(seed=seed, augment="crop_flip")._draws(8, epoch, number)
         return (*rows[:, 0].tolist(), *columns[:, 0].tolist())
@@ -119,7 +119,7 @@ def test_dat_03_draws_differ_between_samples_batches_epochs_and_seeds_and_repeat
 
 
 @pytest.mark.parametrize("augment", ["none", "crop_flip"])
-def test_dat_08_batches_do_not_depend_on_the_global_generator_or_on_the_model(augment: str) -> None:
+def test_batches_do_not_depend_on_the_global_generator_or_on_the_model(augment: str) -> None:
     expected = all_batches(resident(augment=augment), epoch=1)
     torch.manual_seed(99)
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(108, 2))
@@ -153,7 +153,7 @@ def test_the_digest_knows_order_and_augmentation() -> None:
     assert resident(seed=1, augment="crop_flip").digest() == digests[-1]
 
 
-def test_dat_07_an_epoch_with_a_sample_too_many_trains_a_network_with_batch_norm() -> None:
+def test_an_epoch_with_a_sample_too_many_trains_a_network_with_batch_norm() -> None:
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(108), nn.Linear(108, 2)).train()
     batches = resident(samples=17)
     assert [len(model(batch["images"])) for batch in batches.epoch(0)] == [8, 8]
@@ -234,7 +234,7 @@ def test_an_unknown_data_set_is_answered_with_the_nearest_and_all_names() -> Non
         load(experiment({"name": "cifar-10"}), seed=0, device=CPU)
 
 
-def test_dat_05_a_label_outside_the_head_is_named_with_its_place() -> None:
+def test_a_label_outside_the_head_is_named_with_its_place() -> None:
     labels = torch.tensor([0, 1, 2, 3, 1])
     with pytest.raises(Refused, match="test split has label 3 at sample 3, but num_classes=3"):
         check_labels(labels, experiment(num_classes=3), "test split")
@@ -244,7 +244,7 @@ def test_dat_05_a_label_outside_the_head_is_named_with_its_place() -> None:
         load(experiment(num_classes=3), seed=0, device=CPU)
 
 
-def test_dat_05_a_larger_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_larger_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
     check_labels(torch.tensor([0, 3]), experiment(num_classes=4), "test split")
     assert capsys.readouterr().out == ""
     check_labels(torch.tensor([0, 3]), experiment(num_classes=8), "test split")

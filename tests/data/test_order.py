@@ -40,7 +40,7 @@ def test_without_a_seed_the_order_is_the_stored_one() -> None:
     assert rows(order, 0) == rows(order, 1) == [(0, [0, 1]), (1, [2, 3]), (2, [4])]
 
 
-def test_dat_08_order_does_not_depend_on_the_global_generators_and_leaves_them_alone() -> None:
+def test_order_does_not_depend_on_the_global_generators_and_leaves_them_alone() -> None:
     expected = rows(Order(50, 8, 3), 2)
     for seed in (0, 1):
         random.seed(seed)
@@ -71,15 +71,13 @@ def test_an_epoch_from_any_batch_on_is_its_end(start: int) -> None:
         (3, 2, [2]),
     ],
 )
-def test_dat_07_a_last_training_batch_of_one_sample_is_left_out(
-    samples: int, batch_size: int, sizes: list[int]
-) -> None:
+def test_a_last_training_batch_of_one_sample_is_left_out(samples: int, batch_size: int, sizes: list[int]) -> None:
     order = Order(samples, batch_size, 0)
     assert [len(index) for _, index in order.rows(0)] == sizes
     assert order.batches == len(sizes)
 
 
-def test_dat_07_each_epoch_leaves_out_another_sample() -> None:
+def test_each_epoch_leaves_out_another_sample() -> None:
     order = Order(17, 8, 0)
     left_out = {(set(range(17)) - {i for _, index in rows(order, epoch) for i in index}).pop() for epoch in range(10)}
     assert len(left_out) > 1

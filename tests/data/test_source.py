@@ -49,7 +49,7 @@ def test_parquet_in_the_layout_of_the_hub_gives_every_pixel_and_label(folder: Pa
 
 @pytest.mark.parametrize("length", [0, 100, -100])
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_dat_01_a_truncated_file_is_named(folder: Path, split: str, length: int) -> None:
+def test_a_truncated_file_is_named(folder: Path, split: str, length: int) -> None:
     path = folder / "data" / f"{split}-00000-of-00001.parquet"
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(Refused) as refusal:
@@ -58,7 +58,7 @@ def test_dat_01_a_truncated_file_is_named(folder: Path, split: str, length: int)
     assert path.name in str(refusal.value)
 
 
-def test_dat_01_a_file_that_was_cut_after_it_was_read_once_is_noticed(folder: Path) -> None:
+def test_a_file_that_was_cut_after_it_was_read_once_is_noticed(folder: Path) -> None:
     load(CONFIG, seed=0, device=CPU)
     path = folder / "data" / "train-00000-of-00001.parquet"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -82,13 +82,13 @@ def test_an_image_of_another_size_is_named_by_its_number(folder: Path, pixels: n
         load(CONFIG, seed=0, device=CPU)
 
 
-def test_dat_05_a_label_outside_the_classes_is_named(folder: Path, pixels: np.ndarray) -> None:
+def test_a_label_outside_the_classes_is_named(folder: Path, pixels: np.ndarray) -> None:
     write_split(folder, "test", [png(image) for image in pixels[:3]], [1, 12, 2])
     with pytest.raises(Refused, match="fashion_mnist evaluation split has label 12 at sample 1, but num_classes=10"):
         load(CONFIG, seed=0, device=CPU)
 
 
-def test_dat_05_a_label_that_is_no_integer_is_named(folder: Path, pixels: np.ndarray) -> None:
+def test_a_label_that_is_no_integer_is_named(folder: Path, pixels: np.ndarray) -> None:
     for split in ("train", "test"):
         write_split(folder, split, [png(image) for image in pixels[:3]], [1.0, 2.5, 9.0], label_type="float32")
     with pytest.raises(Refused, match=r"'fashion_mnist': column 'label' holds 1\.0 at sample 0, not an integer"):
@@ -116,7 +116,7 @@ def test_an_empty_folder_is_an_error_that_names_it(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("root", ["empty", "unset"])
-def test_dat_02_a_missing_data_set_says_both_ways_to_get_it(
+def test_a_missing_data_set_says_both_ways_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str
 ) -> None:
     if root == "empty":

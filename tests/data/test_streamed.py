@@ -55,12 +55,12 @@ def test_batches_have_shape_dtype_and_layout(split: Any) -> None:
         assert batch["images"].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_dat_03_workers_do_not_change_the_batches(split: Any) -> None:
+def test_workers_do_not_change_the_batches(split: Any) -> None:
     for epoch in (0, 1):
         assert_equal(list(streamed(split, workers=2).epoch(epoch)), list(streamed(split).epoch(epoch)))
 
 
-def test_dat_03_draws_differ_between_epochs_samples_and_seeds_and_repeat(split: Any) -> None:
+def test_draws_differ_between_epochs_samples_and_seeds_and_repeat(split: Any) -> None:
     same_picture = image_table([png(random_pixels(1, 20, 3)[0])] * SAMPLES, list(range(SAMPLES)))
     first, again, other = (by_label(list(streamed(same_picture, seed).epoch(0))) for seed in (0, 0, 1))
     later = by_label(list(streamed(same_picture, 0).epoch(1)))
@@ -84,7 +84,7 @@ def test_a_resumed_epoch_goes_on_with_the_same_batches(split: Any, start: int) -
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("seed", [0, None])
-def test_dat_08_the_global_generator_is_neither_used_nor_moved(split: Any, workers: int, seed: int | None) -> None:
+def test_the_global_generator_is_neither_used_nor_moved(split: Any, workers: int, seed: int | None) -> None:
     expected = list(streamed(split, seed).epoch(0))
     torch.manual_seed(77)
     state = torch.get_rng_state()
@@ -172,7 +172,7 @@ def test_limits_hold_for_a_streamed_set() -> None:
 
 
 @pytest.mark.usefixtures("imagenet")
-def test_dat_05_labels_of_a_streamed_set_are_checked() -> None:
+def test_labels_of_a_streamed_set_are_checked() -> None:
     with pytest.raises(Refused, match="imagenet train split has label 2 at sample 2, but num_classes=2"):
         vision.load(imagenet_config(num_classes=2), seed=0, device=CPU)
 

@@ -122,7 +122,7 @@ def test_a_resumed_epoch_goes_on_with_the_same_batches(kind: str, start: int) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dat_08_batches_depend_on_the_seed_alone_and_move_no_global_generator(kind: str) -> None:
+def test_batches_depend_on_the_seed_alone_and_move_no_global_generator(kind: str) -> None:
     expected = list(KINDS[kind]().epoch(2))
     torch.manual_seed(77)
     state = torch.get_rng_state()
@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_refused(settings: Any, message: str) -> None:
         text.load_classification(settings, 0, CPU)
 
 
-def test_dat_05_a_label_that_is_no_integer_is_named(tmp_path: Path) -> None:
+def test_a_label_that_is_no_integer_is_named(tmp_path: Path) -> None:
     columns = {"sentence": TEXTS, "label": [1.0, 0.0, 0.5, 0.0, 1.0, 0.0]}
     write(tmp_path / "root" / "sst2", train=columns, validation=columns)
     with pytest.raises(Refused, match=r"'sst2': column 'label' holds 1\.0 at sample 0, not an integer"):
@@ -355,7 +355,7 @@ def test_a_trained_tokenizer_is_kept_and_read_again(capsys: pytest.CaptureFixtur
     assert len(list(vocabulary.cache_folder().iterdir())) == 4
 
 
-def test_dat_01_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(descriptor: int) -> None:
         raise KeyboardInterrupt
 

@@ -209,7 +209,7 @@ def test_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
 # Random states
 
 
-def test_ckp_05_a_whole_checkpoint_loads_with_the_safe_default(tmp_path: Path) -> None:
+def test_a_whole_checkpoint_loads_with_the_safe_default(tmp_path: Path) -> None:
     trainer = make_trainer("fp16", optimizer="adamw", ema_decay=0.9)
     trainer.step(image_batches(1))
     random.gauss(0, 1)
@@ -232,7 +232,7 @@ def test_all_global_generators_go_on_where_they_were(tmp_path: Path) -> None:
     assert [draws() for _ in range(3)] == expected
 
 
-def test_ckp_05_a_missing_random_state_warns_and_changes_nothing() -> None:
+def test_a_missing_random_state_warns_and_changes_nothing() -> None:
     before = torch.get_rng_state()
     with pytest.warns(UserWarning, match="holds no random state"):
         checkpoint.restore_random_state(None)
@@ -240,7 +240,7 @@ def test_ckp_05_a_missing_random_state_warns_and_changes_nothing() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
-def test_ckp_11_random_states_of_a_gpu_are_named_and_passed_over_on_a_cpu(tmp_path: Path) -> None:
+def test_random_states_of_a_gpu_are_named_and_passed_over_on_a_cpu(tmp_path: Path) -> None:
     state = checkpoint.random_state() | {"cuda": [torch.zeros(16, dtype=torch.uint8)] * 2}
     checkpoint.save(tmp_path / "last.pt", {"random": state})
     expected = draws()

@@ -139,7 +139,7 @@ def test_the_first_bad_step_is_the_one_that_is_named() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_mea_08_a_step_never_waits_for_the_device(precision: str, optimizer: str) -> None:
+def test_a_step_never_waits_for_the_device(precision: str, optimizer: str) -> None:
     batches = cuda_batches(4)
     trainer = cuda_trainer(precision, optimizer=optimizer, clip_norm=1.0, ema_decay=0.9)
     trainer.step(batches[:2])  # allocates and chooses kernels
@@ -181,7 +181,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     assert_same(resumed.state_dict(), whole.state_dict())
 
 
-def test_ckp_11_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(tmp_path: Path) -> None:
     trainer = cuda_trainer("bf16", optimizer="adamw", ema_decay=0.9)
     trainer.step(cuda_batches(1))
     checkpoint.save(tmp_path / "last.pt", {"trainer": trainer.state_dict()})
@@ -207,7 +207,7 @@ def test_peak_memory_is_that_of_the_training_steps() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_mea_10_the_same_weights_give_the_same_numbers(precision: str) -> None:
+def test_the_same_weights_give_the_same_numbers(precision: str) -> None:
     require(precision)
     model, split = tiny_net().to(CUDA), Listed(cuda_batches(3))
     results = [

@@ -140,7 +140,7 @@ def test_loss_in_the_log_is_the_mean_over_its_steps() -> None:
     assert [log["train/loss"] for log in pairs.logs] == pytest.approx([sum(losses[i : i + 2]) / 2 for i in (0, 2, 4)])
 
 
-def test_mea_08_the_loss_is_read_at_log_boundaries_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_is_read_at_log_boundaries_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = simple_attempt(plan(100, log_every=50))
     reads: list[Tensor] = []
     for name in ("item", "tolist", "__float__", "__int__", "__bool__"):
@@ -261,7 +261,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
 
 
 @pytest.mark.parametrize("interrupted_at", [4, 12])
-def test_ckp_13_an_interrupted_evaluation_runs_once_after_the_resume(interrupted_at: int, tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_runs_once_after_the_resume(interrupted_at: int, tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     first = resumable_attempt("fp32")
 
@@ -309,9 +309,7 @@ def test_a_stop_after_the_last_step_is_not_an_interruption() -> None:
         ([], True, None),
     ],
 )
-def test_ckp_08_a_value_that_is_not_finite_is_never_the_best(
-    values: list[float], higher: bool, best: float | None
-) -> None:
+def test_a_value_that_is_not_finite_is_never_the_best(values: list[float], higher: bool, best: float | None) -> None:
     found = None
     for value in values:
         if is_better(value, found, higher):
@@ -319,7 +317,7 @@ def test_ckp_08_a_value_that_is_not_finite_is_never_the_best(
     assert found == best
 
 
-def test_ckp_08_an_equal_value_is_no_new_best() -> None:
+def test_an_equal_value_is_no_new_best() -> None:
     assert not is_better(0.5, 0.5, higher=True)
     assert not is_better(0.5, 0.5, higher=False)
 
@@ -354,7 +352,7 @@ def one_hot_batches(samples: int, size: int) -> Listed:
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_num_20_counts_and_sums_do_not_depend_on_the_precision(precision: str) -> None:
+def test_counts_and_sums_do_not_depend_on_the_precision(precision: str) -> None:
     split = one_hot_batches(samples=1037, size=32)
     right = evaluate(RightOnAll(8.0), classify, score, split, Precision(precision, CPU))
     assert right["correct"].dtype == torch.int64
@@ -384,14 +382,14 @@ def test_a_split_that_loses_samples_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_mea_10_the_same_weights_give_the_same_numbers(precision: str) -> None:
+def test_the_same_weights_give_the_same_numbers(precision: str) -> None:
     model = tiny_net(dropout=0.5)
     split = Listed(image_batches(3))
     first, second = (evaluate(model, classify, score, split, Precision(precision, CPU)) for _ in range(2))
     assert_same(second, first)
 
 
-def test_mea_10_evaluation_runs_in_the_precision_that_it_is_given() -> None:
+def test_evaluation_runs_in_the_precision_that_it_is_given() -> None:
     model = tiny_net()
     seen = []
     model.fc.register_forward_hook(lambda module, inputs, output: seen.append((output.dtype, output.requires_grad)))

@@ -62,13 +62,13 @@ def step(model: nn.Module, name: str) -> Tensor:
 
 
 @every_mixed
-def test_arc_02_without_islands_the_layers_fail(name: str) -> None:
+def test_without_islands_the_layers_fail(name: str) -> None:
     with pytest.raises(RuntimeError):
         step(net(), name)
 
 
 @every_mixed
-def test_arc_02_with_islands_they_train_and_the_rest_stays_in_half(name: str) -> None:
+def test_with_islands_they_train_and_the_rest_stays_in_half(name: str) -> None:
     model = net()
     keep_in_fp32(model, ["middle.0", "recurrent"], Precision(name, CPU))
     dtypes: dict[str, torch.dtype] = {}

@@ -33,7 +33,7 @@ def run(meter: Meter, clock: Clock, seconds: list[float], samples: int = 8, data
         meter.step(samples, data_seconds)
 
 
-def test_mea_01_samples_per_second_times_elapsed_is_samples() -> None:
+def test_samples_per_second_times_elapsed_is_samples() -> None:
     clock = Clock()
     meter = make_meter(0, clock)
     run(meter, clock, 10 * [0.05])
@@ -58,7 +58,7 @@ def test_tokens_per_second_stand_beside_samples_where_there_are_tokens() -> None
     assert "throughput/tokens_per_sec" not in images.read()
 
 
-def test_mea_01_waits_for_the_device_at_the_ends_of_a_stretch_and_never_in_a_step() -> None:
+def test_waits_for_the_device_at_the_ends_of_a_stretch_and_never_in_a_step() -> None:
     clock = Clock()
     meter = make_meter(2, clock)
     assert clock.waits == 0
@@ -76,7 +76,7 @@ def test_mea_01_waits_for_the_device_at_the_ends_of_a_stretch_and_never_in_a_ste
     assert clock.waits == 4
 
 
-def test_mea_01_work_that_the_device_still_has_to_do_belongs_to_the_stretch() -> None:
+def test_work_that_the_device_still_has_to_do_belongs_to_the_stretch() -> None:
     clock = Clock()
 
     def wait() -> None:
@@ -89,7 +89,7 @@ def test_mea_01_work_that_the_device_still_has_to_do_belongs_to_the_stretch() ->
     assert meter.seconds == pytest.approx(3.0)
 
 
-def test_mea_02_warm_up_is_left_out_of_samples_and_of_time() -> None:
+def test_warm_up_is_left_out_of_samples_and_of_time() -> None:
     clock = Clock()
     meter = make_meter(3, clock)
     run(meter, clock, 3 * [1.0] + 10 * [0.05])
@@ -100,7 +100,7 @@ def test_mea_02_warm_up_is_left_out_of_samples_and_of_time() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 2, 3])
-def test_mea_02_a_run_no_longer_than_the_warm_up_is_not_measured_and_says_why(steps: int) -> None:
+def test_a_run_no_longer_than_the_warm_up_is_not_measured_and_says_why(steps: int) -> None:
     clock = Clock()
     meter = make_meter(3, clock)
     run(meter, clock, steps * [1.0])

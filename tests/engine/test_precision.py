@@ -55,7 +55,7 @@ def test_description_holds_the_effective_settings(name: str) -> None:
     assert description["cpu_matmul_fp32"] == "ieee"
 
 
-def test_mea_09_fp32_is_full_precision_after_a_library_lowered_it() -> None:
+def test_fp32_is_full_precision_after_a_library_lowered_it() -> None:
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randn(256, 256, generator=draw) for _ in range(2))
     try:
@@ -112,21 +112,21 @@ def test_autocast_ends_with_the_forward_region(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", CPU_PRECISIONS)
-def test_num_10_half_model_is_refused_by_its_first_half_parameter(name: str, dtype: torch.dtype) -> None:
+def test_half_model_is_refused_by_its_first_half_parameter(name: str, dtype: torch.dtype) -> None:
     model = tiny_net()
     model.conv2.to(dtype)
     with pytest.raises(Refused, match=rf"'conv2\.weight' is {str(dtype).removeprefix('torch.')}.*float32"):
         make_trainer(name, model)
 
 
-def test_num_16_sparse_gradients_are_refused_by_name() -> None:
+def test_sparse_gradients_are_refused_by_name() -> None:
     model = nn.Sequential()
     model.add_module("words", nn.Embedding(10, 4, sparse=True))
     with pytest.raises(Refused, match=r"'words'.*sparse=False"):
         make_trainer("fp16", model)
 
 
-def test_num_07_no_loss_on_probabilities_anywhere() -> None:
+def test_no_loss_on_probabilities_anywhere() -> None:
     on_probabilities = re.compile(r"\b(BCELoss|binary_cross_entropy)\b")
     assert on_probabilities.search("F.binary_cross_entropy(p, y)")
     assert not on_probabilities.search("F.binary_cross_entropy_with_logits(x, y) + nn.BCEWithLogitsLoss()(x, y)")
@@ -135,7 +135,7 @@ def test_num_07_no_loss_on_probabilities_anywhere() -> None:
     assert [path.name for path in files if on_probabilities.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_num_07_binary_loss_on_logits_is_float32_and_agrees_between_precisions() -> None:
+def test_binary_loss_on_logits_is_float32_and_agrees_between_precisions() -> None:
     losses = {}
     for name in CPU_PRECISIONS:
         trainer = make_trainer(
@@ -187,7 +187,7 @@ def test_state_keeps_scale_growth_counter_and_consecutive_skips() -> None:
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
-def test_num_11_no_scale_without_fp16(name: str) -> None:
+def test_no_scale_without_fp16(name: str) -> None:
     trainer = linear_trainer(name)
     trainer.step([ones_batch()])
     assert trainer.precision.scale() is None
@@ -198,7 +198,7 @@ def test_num_11_no_scale_without_fp16(name: str) -> None:
     assert all(torch.equal(before[key], value) for key, value in trainer.model.state_dict().items())
 
 
-def test_num_05_scale_stays_finite_when_it_grows_every_step() -> None:
+def test_scale_stays_finite_when_it_grows_every_step() -> None:
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return (logits - 1e-30).square().mean()
 
@@ -255,21 +255,21 @@ def test_a_run_of_bad_batches_never_reaches_the_weights_with_the_default_setting
 
 
 @pytest.mark.parametrize("name", CPU_PRECISIONS)
-def test_num_14_detached_loss_is_a_clean_error(name: str) -> None:
+def test_detached_loss_is_a_clean_error(name: str) -> None:
     trainer = linear_trainer(name, loss=lambda logits, labels: F.cross_entropy(logits.detach(), labels))
     with pytest.raises(EngineFault, match="no gradient path"):
         trainer.step([ones_batch()])
 
 
 @pytest.mark.parametrize("name", CPU_PRECISIONS)
-def test_num_14_loss_that_reaches_no_parameter_of_an_optimizer_is_a_clean_error(name: str) -> None:
+def test_loss_that_reaches_no_parameter_of_an_optimizer_is_a_clean_error(name: str) -> None:
     stray = nn.Parameter(torch.ones(()))
     trainer = linear_trainer(name, loss=lambda logits, labels: stray * 1.0)
     with pytest.raises(EngineFault, match="no parameter received a gradient"):
         trainer.step([ones_batch()])
 
 
-def test_num_18_forward_without_gradients_in_the_same_region_leaves_the_gradients() -> None:
+def test_forward_without_gradients_in_the_same_region_leaves_the_gradients() -> None:
     for name in CPU_PRECISIONS:
         precision, model = Precision(name, CPU), tiny_net()
         batch = image_batches(1)[0]

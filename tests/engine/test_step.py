@@ -149,7 +149,7 @@ def test_diverging_by_skips_moves_nothing_either_and_keeps_the_loss_that_was_not
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_ux_05_gradient_that_is_not_finite_under_a_finite_loss(precision: str) -> None:
+def test_gradient_that_is_not_finite_under_a_finite_loss(precision: str) -> None:
     model = tiny_net()
     calls = []
 
@@ -190,7 +190,7 @@ def test_the_diverged_module_is_the_one_where_the_gradient_broke() -> None:
 # Skips and the learning rate
 
 
-def test_num_02_fused_optimizer_does_not_hide_the_skip() -> None:
+def test_fused_optimizer_does_not_hide_the_skip() -> None:
     batches = image_batches(40)
 
     def history(fused: bool) -> list[tuple[float, int]]:
@@ -229,7 +229,7 @@ def test_read_window_gives_the_mean_loss_since_the_last_call() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0, 65536.0])
-def test_num_03_clipping_does_not_see_the_loss_scale(scale: float) -> None:
+def test_clipping_does_not_see_the_loss_scale(scale: float) -> None:
     model = tiny_linear(64)
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
@@ -291,7 +291,7 @@ def test_the_weight_of_a_micro_batch_may_be_a_tensor() -> None:
     torch.testing.assert_close(tensors.model.state_dict(), numbers.model.state_dict(), rtol=1e-6, atol=1e-7)
 
 
-def test_num_12_one_unscale_and_one_update_in_a_window() -> None:
+def test_one_unscale_and_one_update_in_a_window() -> None:
     scales: list[float | None] = []
 
     def forward(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -340,7 +340,7 @@ def pair_batches(count: int) -> Iterator[Batch]:
         yield {"images": images, "labels": torch.arange(8) % 4, "both": torch.tensor(number % 2 == 1)}
 
 
-def test_num_14_two_optimizers_of_which_one_idles_give_the_scales_of_one() -> None:
+def test_two_optimizers_of_which_one_idles_give_the_scales_of_one() -> None:
     results = []
     for split in (True, False):
         trainer = pair_trainer(split, init_scale=2.0**18, growth_interval=2)
@@ -354,7 +354,7 @@ def test_num_14_two_optimizers_of_which_one_idles_give_the_scales_of_one() -> No
 
 
 @pytest.mark.parametrize("broken", ["first", "second"])
-def test_num_14_overflow_in_one_optimizer_holds_back_the_other(broken: str) -> None:
+def test_overflow_in_one_optimizer_holds_back_the_other(broken: str) -> None:
     trainer = pair_trainer(split=True, init_scale=1024.0)
     first, second, third, fourth = pair_batches(4)
     take(trainer, [first, second])
@@ -372,7 +372,7 @@ def test_num_14_overflow_in_one_optimizer_holds_back_the_other(broken: str) -> N
 
 
 @pytest.mark.parametrize("class_weights", [False, True])
-def test_num_09_smoothed_loss_over_a_large_vocabulary_in_half(class_weights: bool) -> None:
+def test_smoothed_loss_over_a_large_vocabulary_in_half(class_weights: bool) -> None:
     draw = torch.Generator().manual_seed(0)
     raw = torch.randn(2, 60000, generator=draw) * 3
     labels = torch.tensor([7, 59999])
@@ -396,7 +396,7 @@ def test_num_09_smoothed_loss_over_a_large_vocabulary_in_half(class_weights: boo
     assert trainer.applied_step == 1
 
 
-def test_num_19_average_moves_as_in_exact_arithmetic() -> None:
+def test_average_moves_as_in_exact_arithmetic() -> None:
     model = tiny_linear()
     optimizer = make_optimizer(model, lr=0.0, momentum=0.0, nesterov=False)
     trainer = make_trainer("bf16", model, [optimizer], ema_decay=0.999)
@@ -409,7 +409,7 @@ def test_num_19_average_moves_as_in_exact_arithmetic() -> None:
     assert trainer.evaluated_model.weight[0, 0].item() == pytest.approx(2 - 0.999**1000, abs=1e-3)
 
 
-def test_num_19_average_stays_where_every_step_is_skipped() -> None:
+def test_average_stays_where_every_step_is_skipped() -> None:
     trainer = make_trainer("fp16", ema_decay=0.5)
     take(trainer, image_batches(3))
     before = {name: value.clone() for name, value in trainer.ema.state_dict().items()}
@@ -430,7 +430,7 @@ def test_the_average_is_what_is_evaluated() -> None:
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_num_18_evaluation_between_the_steps_changes_nothing(precision: str) -> None:
+def test_evaluation_between_the_steps_changes_nothing(precision: str) -> None:
     batches = image_batches(5)
     alone, watched = make_trainer(precision), make_trainer(precision)
     take(alone, batches)
@@ -449,7 +449,7 @@ def test_num_18_evaluation_between_the_steps_changes_nothing(precision: str) -> 
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_num_10_saved_weights_and_optimizer_state_are_float32(precision: str) -> None:
+def test_saved_weights_and_optimizer_state_are_float32(precision: str) -> None:
     trainer = make_trainer(precision, optimizer="adamw", ema_decay=0.9)
     take(trainer, image_batches(2))
     state = trainer.state_dict()
@@ -460,7 +460,7 @@ def test_num_10_saved_weights_and_optimizer_state_are_float32(precision: str) ->
 
 @pytest.mark.parametrize("saves_compiled", [False, True])
 @pytest.mark.parametrize("loads_compiled", [False, True])
-def test_ckp_10_saved_names_are_those_of_the_bare_model(saves_compiled: bool, loads_compiled: bool) -> None:
+def test_saved_names_are_those_of_the_bare_model(saves_compiled: bool, loads_compiled: bool) -> None:
     def trainer(compiled: bool, seed: int) -> Trainer:
         model: nn.Module = tiny_net(seed)
         optimizer = make_optimizer(model)

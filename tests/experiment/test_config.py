@@ -85,7 +85,7 @@ def test_an_unknown_choice_is_refused_with_the_nearest_one(override: str, key: s
     assert "allowed: " in message
 
 
-def test_ux_07_an_unknown_model_is_refused_with_the_nearest_script() -> None:
+def test_an_unknown_model_is_refused_with_the_nearest_script() -> None:
     message = refusal("model=resnt")
     assert "unknown model 'resnt': did you mean 'resnet'?" in message
 
@@ -245,7 +245,7 @@ BOOLEANS = ("optimizer.nesterov", "optimizer.decay_norm_and_bias", "optimizer.fu
 
 
 @pytest.mark.parametrize("key", BOOLEANS)
-def test_cfg_02_a_boolean_can_be_turned_off_and_on_in_any_spelling(key: str) -> None:
+def test_a_boolean_can_be_turned_off_and_on_in_any_spelling(key: str) -> None:
     for word, value in dict.fromkeys(("False", "false", "FALSE", "0", "no", "off", '"False"'), False).items() | (
         dict.fromkeys(("True", "true", "1", "yes", "on", '"on"'), True).items()
     ):

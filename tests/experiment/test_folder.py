@@ -40,7 +40,7 @@ def test_the_folder_holds_the_files_of_the_contract(finished: Outcome) -> None:
     }
 
 
-def test_cfg_05_the_written_configuration_repeats_the_run(fp32: Outcome, tmp_path: Path) -> None:
+def test_the_written_configuration_repeats_the_run(fp32: Outcome, tmp_path: Path) -> None:
     again = run(tmp_path, config=fp32.folder / "config.yaml")
     again = Outcome(again.status, again.out, again.err, folder_of(tmp_path, TINY, "fp32"))
     assert again.status == 0
@@ -49,7 +49,7 @@ def test_cfg_05_the_written_configuration_repeats_the_run(fp32: Outcome, tmp_pat
     assert (again.folder / "config.yaml").read_text() == (fp32.folder / "config.yaml").read_text()
 
 
-def test_cfg_05_the_written_configuration_has_the_same_digest(fp32: Outcome, tmp_path: Path) -> None:
+def test_the_written_configuration_has_the_same_digest(fp32: Outcome, tmp_path: Path) -> None:
     assert load(fp32.folder / "config.yaml").digest() == fp32.summary["config_sha256"]
 
 
@@ -63,14 +63,14 @@ def test_a_run_from_before_a_key_existed_is_found_again(finished: Outcome, tmp_p
     assert load(folder / "config.yaml").digest() == finished.summary["config_sha256"]
 
 
-def test_cfg_05_the_configuration_is_resolved(fp32: Outcome) -> None:
+def test_the_configuration_is_resolved(fp32: Outcome) -> None:
     resolved = yaml.safe_load((fp32.folder / "config.yaml").read_text())
     assert resolved["num_classes"] == 10  # the data set's
     assert resolved["optimizer"]["momentum"] == 0.9  # the default
     assert resolved["max_steps"] == 12
 
 
-def test_cfg_05_the_environment_says_what_ran_where(finished: Outcome) -> None:
+def test_the_environment_says_what_ran_where(finished: Outcome) -> None:
     precision = finished.folder.name.partition("-")[0]
     facts = finished.environment
     assert facts["git"].keys() == {"commit", "dirty"}
@@ -96,7 +96,7 @@ def test_cfg_05_the_environment_says_what_ran_where(finished: Outcome) -> None:
     assert attempt["from_step"] == 0
 
 
-def test_cfg_05_the_state_of_the_source_tree_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_the_source_tree_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*arguments: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -114,7 +114,7 @@ def test_cfg_05_the_state_of_the_source_tree_is_recorded(tmp_path: Path, monkeyp
     assert environment.git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": True}
 
 
-def test_cfg_05_configuration_and_environment_exist_before_the_first_step(tmp_path: Path) -> None:
+def test_configuration_and_environment_exist_before_the_first_step(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, TINY, "fp32")
     seen: list[dict[str, object]] = []
 
@@ -128,7 +128,7 @@ def test_cfg_05_configuration_and_environment_exist_before_the_first_step(tmp_pa
     assert {"versions", "git", "seed", "precision", "attempts"} <= facts.keys()
 
 
-def test_cfg_05_wb_04_a_killed_process_leaves_its_configuration_and_complete_lines(tmp_path: Path, log: Path) -> None:
+def test_a_killed_process_leaves_its_configuration_and_complete_lines(tmp_path: Path, log: Path) -> None:
     killed = AtCall(5, functools.partial(signal.raise_signal, signal.SIGKILL))
     assert run_apart(tmp_path, log, forward=killed) == -signal.SIGKILL
     folder = folder_of(tmp_path, TINY, "fp32")
@@ -140,7 +140,7 @@ def test_cfg_05_wb_04_a_killed_process_leaves_its_configuration_and_complete_lin
     assert not (folder / "summary.json").exists()
 
 
-def test_ckp_12_a_finished_run_ends_at_once_and_touches_nothing(finished: Outcome, tmp_path: Path) -> None:
+def test_a_finished_run_ends_at_once_and_touches_nothing(finished: Outcome, tmp_path: Path) -> None:
     folder = copy_of(finished, tmp_path)
     before = snapshot(folder)
     precision = folder.name.partition("-")[0]
@@ -274,7 +274,7 @@ def test_a_folder_in_use_is_refused_to_another_process(resume: str, fp32: Outcom
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("damage", ["cut", "a line in the middle"])
-def test_ckp_05_metrics_that_lack_lines_of_the_checkpoint_are_refused(
+def test_metrics_that_lack_lines_of_the_checkpoint_are_refused(
     damage: str, named: bool, fp32: Outcome, tmp_path: Path
 ) -> None:
     folder = copy_of(fp32, tmp_path)

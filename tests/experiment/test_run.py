@@ -44,7 +44,7 @@ TERM = functools.partial(signal.raise_signal, signal.SIGTERM)
 
 
 def assert_same_run(resumed: Outcome, uninterrupted: Outcome) -> None:
-    """Bit-equal weights, and the same lines: each step once, in order (WB-02)."""
+    """Bit-equal weights, and the same lines: each step once, in order."""
     assert resumed.status == 0, resumed.err
     assert resumed.numbers == uninterrupted.numbers
     for name in ("status", "final_weights_sha256", "initial_weights_sha256", "data_order_sha256", "steps", "best"):
@@ -57,9 +57,7 @@ def assert_same_run(resumed: Outcome, uninterrupted: Outcome) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 5, 6, 8])
-def test_ckp_13_wb_02_sigterm_in_a_step_then_resume_is_the_same_run(
-    step: int, finished: Outcome, tmp_path: Path
-) -> None:
+def test_sigterm_in_a_step_then_resume_is_the_same_run(step: int, finished: Outcome, tmp_path: Path) -> None:
     precision = finished.folder.name.partition("-")[0]
     stopped = run(tmp_path, precision=precision, forward=AtCall(step, TERM))
     reason = "stopped while evaluating" if step == 6 else f"stopped at step {step} of 12"
@@ -80,7 +78,7 @@ def test_ckp_13_wb_02_sigterm_in_a_step_then_resume_is_the_same_run(
 @pytest.mark.parametrize(
     ("batch", "number"), [(1, signal.SIGTERM), (4, signal.SIGINT), (5, signal.SIGINT), (8, signal.SIGTERM)]
 )
-def test_ckp_13_a_signal_in_an_evaluation_then_resume_is_the_same_run(
+def test_a_signal_in_an_evaluation_then_resume_is_the_same_run(
     batch: int, number: int, fp32: Outcome, tmp_path: Path
 ) -> None:
     at_batch = AtCall(batch, functools.partial(signal.raise_signal, number), training=False)  # four in an evaluation
@@ -91,7 +89,7 @@ def test_ckp_13_a_signal_in_an_evaluation_then_resume_is_the_same_run(
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_ckp_13_a_signal_before_the_first_step_then_resume_is_the_same_run(
+def test_a_signal_before_the_first_step_then_resume_is_the_same_run(
     fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def terminated(*arguments: object, **more: object) -> RunFolder:
@@ -106,21 +104,19 @@ def test_ckp_13_a_signal_before_the_first_step_then_resume_is_the_same_run(
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_ckp_13_a_signal_in_the_last_evaluation_in_fp32_then_resume_is_the_same_run(
-    bf16: Outcome, tmp_path: Path
-) -> None:
+def test_a_signal_in_the_last_evaluation_in_fp32_then_resume_is_the_same_run(bf16: Outcome, tmp_path: Path) -> None:
     stopped = run(tmp_path, precision="bf16", forward=AtCall(9, TERM, training=False))
     assert stopped.status == 75
     assert_same_run(run(tmp_path, precision="bf16"), bf16)
 
 
-def test_ckp_13_a_signal_in_the_last_step_loses_nothing(fp32: Outcome, tmp_path: Path) -> None:
+def test_a_signal_in_the_last_step_loses_nothing(fp32: Outcome, tmp_path: Path) -> None:
     stopped = run(tmp_path, forward=AtCall(12, TERM))
     assert stopped.status in (0, 75)
     assert_same_run(run(tmp_path) if stopped.status else stopped, fp32)
 
 
-def test_ckp_13_a_second_signal_ends_the_process_at_once(tmp_path: Path, log: Path) -> None:
+def test_a_second_signal_ends_the_process_at_once(tmp_path: Path, log: Path) -> None:
     assert run_apart(tmp_path, log, forward=AtCall(5, _terminate_twice)) == -signal.SIGTERM
     left = Outcome(0, "", "", folder_of(tmp_path, TINY, "fp32"))
     assert list(left.column("train/loss")) == [1, 2, 3, 4]
@@ -132,7 +128,7 @@ def _terminate_twice() -> None:
     TERM()
 
 
-def test_ckp_13_sigterm_from_outside_stops_the_command_in_time(tmp_path: Path, log: Path) -> None:
+def test_sigterm_from_outside_stops_the_command_in_time(tmp_path: Path, log: Path) -> None:
     overrides = (*DIGITS_SHORT, "max_steps=20", "eval_every=20")
     arguments = (str(DIGITS), "--precision", "fp32", "--device", "cpu", "--out", str(tmp_path / "stopped"))
     process = start(functools.partial(script, *arguments, *overrides), log)
@@ -152,7 +148,7 @@ def test_ckp_13_sigterm_from_outside_stops_the_command_in_time(tmp_path: Path, l
 
 
 @pytest.mark.parametrize("step", [2, 8])
-def test_wb_02_a_killed_run_resumes_from_its_checkpoint(step: int, fp16: Outcome, tmp_path: Path, log: Path) -> None:
+def test_a_killed_run_resumes_from_its_checkpoint(step: int, fp16: Outcome, tmp_path: Path, log: Path) -> None:
     killed = AtCall(step, functools.partial(signal.raise_signal, signal.SIGKILL))
     assert run_apart(tmp_path, log, precision="fp16", forward=killed) == -signal.SIGKILL
     resumed = run(tmp_path, precision="fp16")
@@ -160,7 +156,7 @@ def test_wb_02_a_killed_run_resumes_from_its_checkpoint(step: int, fp16: Outcome
     assert_same_run(resumed, fp16)
 
 
-def test_wb_02_with_rare_log_lines_the_resumed_means_are_those_of_the_whole_window(tmp_path: Path) -> None:
+def test_with_rare_log_lines_the_resumed_means_are_those_of_the_whole_window(tmp_path: Path) -> None:
     overrides = ("log_every=4", "ema_decay=0.9", "accumulate=2")
     whole = run(tmp_path / "whole", *overrides)
     stopped = run(tmp_path / "stopped", *overrides, forward=AtCall(9, TERM))
@@ -178,7 +174,7 @@ def test_resume_from_the_best_checkpoint_repeats_the_rest_of_the_run(fp32: Outco
     assert_same_run(run(tmp_path, options=("--resume", str(best))), fp32)
 
 
-def test_ckp_05_a_checkpoint_without_random_state_is_resumed_with_a_warning(tmp_path: Path) -> None:
+def test_a_checkpoint_without_random_state_is_resumed_with_a_warning(tmp_path: Path) -> None:
     stopped = run(tmp_path, forward=AtCall(5, TERM))
     file = stopped.folder / "checkpoints" / "last.pt"
     state = torch.load(file)
@@ -189,7 +185,7 @@ def test_ckp_05_a_checkpoint_without_random_state_is_resumed_with_a_warning(tmp_
     assert "warning: the checkpoint holds no random state" in resumed.out
 
 
-def test_ckp_11_a_checkpoint_from_a_gpu_machine_is_resumed_with_a_notice(
+def test_a_checkpoint_from_a_gpu_machine_is_resumed_with_a_notice(
     fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -203,7 +199,7 @@ def test_ckp_11_a_checkpoint_from_a_gpu_machine_is_resumed_with_a_notice(
     assert_same_run(resumed, fp32)
 
 
-def test_ckp_12_resume_with_more_epochs(tmp_path: Path) -> None:
+def test_resume_with_more_epochs(tmp_path: Path) -> None:
     overrides = ("max_steps=null", "schedule.name=cosine", "eval_every=null", "checkpoint_every=null")
     short = run(tmp_path, *overrides, "epochs=2")
     longer = run(tmp_path, *overrides, "epochs=4")
@@ -220,7 +216,7 @@ def test_ckp_12_resume_with_more_epochs(tmp_path: Path) -> None:
     assert longer.summary["status"] == "finished"
 
 
-def test_ckp_12_a_longer_run_that_is_killed_is_not_taken_for_finished(tmp_path: Path, log: Path) -> None:
+def test_a_longer_run_that_is_killed_is_not_taken_for_finished(tmp_path: Path, log: Path) -> None:
     assert run(tmp_path, "max_steps=6").status == 0
     killed = AtCall(4, functools.partial(signal.raise_signal, signal.SIGKILL))  # its own step 10, after a checkpoint
     assert run_apart(tmp_path, log, forward=killed) == -signal.SIGKILL
@@ -230,7 +226,7 @@ def test_ckp_12_a_longer_run_that_is_killed_is_not_taken_for_finished(tmp_path: 
     assert list(resumed.column("train/loss")) == list(range(1, 13))
 
 
-def test_ckp_12_a_length_that_is_exceeded_already_is_refused(fp32: Outcome, tmp_path: Path) -> None:
+def test_a_length_that_is_exceeded_already_is_refused(fp32: Outcome, tmp_path: Path) -> None:
     folder = shutil.copytree(fp32.folder, folder_of(tmp_path, TINY, "fp32"))
     before = snapshot(folder)
     shorter = run(tmp_path, "max_steps=6")
@@ -240,7 +236,7 @@ def test_ckp_12_a_length_that_is_exceeded_already_is_refused(fp32: Outcome, tmp_
     assert snapshot(folder) == before
 
 
-def test_wb_02_a_run_that_was_killed_before_its_summary_has_no_line_twice(bf16: Outcome, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_before_its_summary_has_no_line_twice(bf16: Outcome, tmp_path: Path) -> None:
     folder = shutil.copytree(bf16.folder, folder_of(tmp_path, TINY, "bf16"))
     (folder / "summary.json").unlink()
     assert_same_run(run(tmp_path, precision="bf16"), bf16)
@@ -249,7 +245,7 @@ def test_wb_02_a_run_that_was_killed_before_its_summary_has_no_line_twice(bf16: 
 # Pairs and repeatability
 
 
-def test_dat_08_the_precisions_start_alike_and_see_the_same_data(fp32: Outcome, bf16: Outcome, fp16: Outcome) -> None:
+def test_the_precisions_start_alike_and_see_the_same_data(fp32: Outcome, bf16: Outcome, fp16: Outcome) -> None:
     for name in ("initial_weights_sha256", "data_order_sha256", "config_sha256"):
         values = {done.summary[name] for done in (fp32, bf16, fp16)}
         assert len(values) == 1, name
@@ -259,14 +255,14 @@ def test_dat_08_the_precisions_start_alike_and_see_the_same_data(fp32: Outcome, 
     assert len({done.summary["final_weights_sha256"] for done in (fp32, bf16, fp16)}) == 3
 
 
-def test_dat_08_other_work_in_the_process_changes_nothing(fp32: Outcome, tmp_path: Path) -> None:
+def test_other_work_in_the_process_changes_nothing(fp32: Outcome, tmp_path: Path) -> None:
     torch.rand(100)
     np.random.rand(100)
     random.random()
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_dat_08_another_seed_is_another_run(fp32: Outcome, tmp_path: Path) -> None:
+def test_another_seed_is_another_run(fp32: Outcome, tmp_path: Path) -> None:
     other = run(tmp_path, options=("--seed", "1"))
     for name in ("initial_weights_sha256", "data_order_sha256", "final_weights_sha256"):
         assert other.summary[name] != fp32.summary[name], name
@@ -281,7 +277,7 @@ def test_bystanders_change_no_weight(fp32: Outcome, tmp_path: Path) -> None:
 # Evaluation
 
 
-def test_mea_10_the_final_weights_are_evaluated_once_more_in_fp32(bf16: Outcome, fp32: Outcome) -> None:
+def test_the_final_weights_are_evaluated_once_more_in_fp32(bf16: Outcome, fp32: Outcome) -> None:
     config = load(bf16.folder / "config.yaml")
     model = TinyNet(10)
     model.load_state_dict(bf16.weights())
@@ -320,7 +316,7 @@ def test_steps_of_the_compute_only_throughput_move_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_ux_05_a_non_finite_gradient_ends_the_run_as_diverged(precision: str, tmp_path: Path) -> None:
+def test_a_non_finite_gradient_ends_the_run_as_diverged(precision: str, tmp_path: Path) -> None:
     models: list[nn.Module] = []
 
     def poisoned_gradient(config: Experiment) -> nn.Module:
@@ -342,7 +338,7 @@ def test_ux_05_a_non_finite_gradient_ends_the_run_as_diverged(precision: str, tm
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_wb_08_a_diverged_run_keeps_the_loss_as_it_was(precision: str, tmp_path: Path) -> None:
+def test_a_diverged_run_keeps_the_loss_as_it_was(precision: str, tmp_path: Path) -> None:
     done = run(tmp_path, precision=precision, forward=Poisoned(range(3, 4)))
     assert done.status == 3
     assert "step 3: non-finite gradient in 'fc.bias' and in " in done.summary["reason"]
@@ -355,9 +351,7 @@ def test_wb_08_a_diverged_run_keeps_the_loss_as_it_was(precision: str, tmp_path:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_ux_05_final_weights_without_a_finite_evaluation_loss_end_the_run_as_diverged(
-    value: float, tmp_path: Path
-) -> None:
+def test_final_weights_without_a_finite_evaluation_loss_end_the_run_as_diverged(value: float, tmp_path: Path) -> None:
     def overflowing(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         logits, labels = image_classification.forward(model, batch)
         last = not model.training and len(evaluated) > 4  # four batches an evaluation
@@ -373,7 +367,7 @@ def test_ux_05_final_weights_without_a_finite_evaluation_loss_end_the_run_as_div
     assert math.isfinite(done.column("eval/loss")[6])
 
 
-def test_wb_08_fp16_skips_a_non_finite_loss_counts_it_and_keeps_its_value(fp16: Outcome, tmp_path: Path) -> None:
+def test_fp16_skips_a_non_finite_loss_counts_it_and_keeps_its_value(fp16: Outcome, tmp_path: Path) -> None:
     done = run(tmp_path, precision="fp16", forward=Poisoned(range(3, 5)))
     assert done.status == 0
     losses = done.column("train/loss")
@@ -387,7 +381,7 @@ def test_wb_08_fp16_skips_a_non_finite_loss_counts_it_and_keeps_its_value(fp16: 
     assert all(tensor.isfinite().all() for tensor in done.weights().values())
 
 
-def test_wb_08_the_count_survives_a_resume(tmp_path: Path) -> None:
+def test_the_count_survives_a_resume(tmp_path: Path) -> None:
     stopped = run(tmp_path, "log_every=4", precision="fp16", forward=_PoisonedAndTerminated(range(2, 4), 6))
     assert stopped.status == 75
     resumed = run(tmp_path, "log_every=4", precision="fp16", forward=Poisoned(range(3, 4)))  # its own step 9
@@ -421,9 +415,7 @@ def test_fp16_that_only_skips_ends_as_diverged_with_the_true_loss(tmp_path: Path
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_wb_07_an_exception_ends_the_run_as_failed_and_it_can_go_on(
-    training: bool, fp32: Outcome, tmp_path: Path
-) -> None:
+def test_an_exception_ends_the_run_as_failed_and_it_can_go_on(training: bool, fp32: Outcome, tmp_path: Path) -> None:
     def broken() -> None:
         raise RuntimeError("view size is not compatible")
 
@@ -436,12 +428,12 @@ def test_wb_07_an_exception_ends_the_run_as_failed_and_it_can_go_on(
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_wb_07_the_next_run_of_the_process_is_not_touched_by_a_failed_one(fp32: Outcome, tmp_path: Path) -> None:
+def test_the_next_run_of_the_process_is_not_touched_by_a_failed_one(fp32: Outcome, tmp_path: Path) -> None:
     assert run(tmp_path, precision="bf16", forward=Poisoned(range(3, 4))).status == 3
     assert_same_run(run(tmp_path), fp32)
 
 
-def test_ux_04_skips_in_the_summary_are_the_flagged_rows(tmp_path: Path) -> None:
+def test_skips_in_the_summary_are_the_flagged_rows(tmp_path: Path) -> None:
     done = run(tmp_path, "scaler.init_scale=1099511627776", "max_steps=40", precision="fp16")
     assert done.status == 0
     skipped = done.column("amp/skipped_steps")
@@ -461,7 +453,7 @@ def test_ux_04_skips_in_the_summary_are_the_flagged_rows(tmp_path: Path) -> None
     assert {rates[step] for step in range(1, 21)} == {0.05}  # a skipped step does not move the schedule
 
 
-def test_ux_04_the_gradient_norm_does_not_depend_on_the_scale(fp16: Outcome, fp32: Outcome, tmp_path: Path) -> None:
+def test_the_gradient_norm_does_not_depend_on_the_scale(fp16: Outcome, fp32: Outcome, tmp_path: Path) -> None:
     other = run(tmp_path, "scaler.init_scale=8", precision="fp16")
     assert other.column("amp/scale")[1] == 8
     assert other.column("train/grad_norm")[1] == pytest.approx(fp16.column("train/grad_norm")[1], rel=1e-2)
@@ -503,19 +495,19 @@ def test_every_metric_has_a_name_of_the_contract(finished: Outcome) -> None:
                for value in finished.column(name).values())  # fmt: skip
 
 
-def test_num_11_without_a_scaler_no_scale_is_reported(fp32: Outcome, bf16: Outcome) -> None:
+def test_without_a_scaler_no_scale_is_reported(fp32: Outcome, bf16: Outcome) -> None:
     for done in (fp32, bf16):
         assert not any(name.startswith("amp/") for row in done.rows for name in row)
         assert done.summary["skipped_steps"] == 0
 
 
-def test_mea_02_a_run_as_short_as_the_warm_up_has_no_throughput_but_a_reason(tmp_path: Path) -> None:
+def test_a_run_as_short_as_the_warm_up_has_no_throughput_but_a_reason(tmp_path: Path) -> None:
     done = run(tmp_path, "max_steps=3")
     final = done.summary["final"]
     assert "throughput/samples_per_sec" not in final
     assert final["throughput/reason"] == "3 steps, of which 5 are warm-up"
 
 
-def test_mea_02_a_measured_throughput_has_no_reason_why_not(fp32: Outcome) -> None:
+def test_a_measured_throughput_has_no_reason_why_not(fp32: Outcome) -> None:
     assert fp32.summary["final"]["throughput/samples_per_sec"] > 0
     assert "throughput/reason" not in fp32.summary["final"]

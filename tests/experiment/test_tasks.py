@@ -70,7 +70,7 @@ def test_a_sequence_is_right_when_all_of_its_labels_are() -> None:
 
 
 @pytest.mark.parametrize("task", [tasks.sequence_classification, tasks.image_classification])
-def test_num_20_counts_of_classes_are_whole_numbers(task: tasks.Task) -> None:
+def test_counts_of_classes_are_whole_numbers(task: tasks.Task) -> None:
     logits = torch.eye(10)[torch.arange(1000) % 10] * 300
     totals = task.score(logits, torch.arange(1000) % 10)
     assert {totals[name].dtype for name in ("labels", "correct", "whole", "samples")} == {torch.int64}
@@ -117,7 +117,7 @@ def test_accumulated_batches_with_unequal_counts_equal_the_large_one() -> None:
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
 
 
-def test_arc_01_a_model_may_return_a_tensor_or_an_object_with_logits_and_nothing_else() -> None:
+def test_a_model_may_return_a_tensor_or_an_object_with_logits_and_nothing_else() -> None:
     batch = {"input_ids": torch.tensor([[1, 2]]), "labels": torch.tensor([[2, 3]])}
     logits, labels = tasks.read_text(Reader(), batch)
     assert logits.shape == (1, 2, 9)

@@ -120,7 +120,7 @@ def test_an_architecture_of_another_family_is_unknown() -> None:
         encoder("bert", "gpt2")
 
 
-# Masks (NUM-08)
+# Masks
 
 
 def loss_and_gradients(
@@ -136,7 +136,7 @@ def loss_and_gradients(
 
 @pytest.mark.parametrize("name", [*ENCODERS, "t5"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_num_08_a_sample_of_padding_alone_is_finite_and_changes_no_other(name: str, precision: str) -> None:
+def test_a_sample_of_padding_alone_is_finite_and_changes_no_other(name: str, precision: str) -> None:
     model = (t5() if name == "t5" else encoder(name)).train()
     used = Precision(precision, CPU)
     tokens, mask = torch.randint(1, 20, (3, 8)), torch.ones(3, 8, dtype=torch.long)
@@ -195,7 +195,7 @@ def test_a_pretrained_folder_gives_its_weights_and_counts(folder: Path) -> None:
     assert model.pretrained == expected
 
 
-def test_arc_04_a_new_head_is_said_and_drawn_from_the_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_head_is_said_and_drawn_from_the_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (encoder("bert", pretrained=str(folder), vocab_size=None, num_labels=7) for _ in range(2))
     assert first.pretrained["missing_names"] == ["classifier.bias", "classifier.weight"]  # type: ignore[index]
     assert "2 missing" in capsys.readouterr().out
@@ -208,13 +208,13 @@ def test_weights_in_half_are_trained_in_float32(folder: Path, tmp_path: Path) ->
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-def test_arc_04_weights_under_another_prefix_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_weights_under_another_prefix_are_refused(folder: Path, tmp_path: Path) -> None:
     renamed = rewritten(folder, tmp_path / "renamed", lambda name, tensor: (f"old.{name}", tensor))
     with pytest.raises(ValueError, match=rf"pretrained: {renamed} lacks \d+ of \d+ parameters, such as 'bert\."):
         encoder("bert", pretrained=str(renamed), vocab_size=None)
 
 
-def test_arc_04_a_lost_layer_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_lost_layer_is_refused(folder: Path, tmp_path: Path) -> None:
     lost = rewritten(folder, tmp_path / "lost", lambda name, tensor: None if "layer.1." in name else (name, tensor))
     with pytest.raises(ValueError, match=r"lacks 16 of .*'bert\.encoder\.layer\.1"):
         encoder("bert", pretrained=str(lost), vocab_size=None)
@@ -228,7 +228,7 @@ def test_arc_04_a_lost_layer_is_refused(folder: Path, tmp_path: Path) -> None:
         ("bert", {"length": 17}, r"data\.length: 17 is longer than the 16 positions"),
     ],
 )
-def test_arc_04_a_folder_that_does_not_fit_is_refused(
+def test_a_folder_that_does_not_fit_is_refused(
     folder: Path, family: str, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -47,7 +47,7 @@ def loss_and_gradients(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor
 
 
 @pytest.mark.parametrize("arch", ["resnet20", "resnet18"])
-def test_arc_03_channels_last_gives_the_same_numbers(arch: str) -> None:
+def test_channels_last_gives_the_same_numbers(arch: str) -> None:
     images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     contiguous = loss_and_gradients(built(arch, 32), images)
     model = built(arch, 32).to(memory_format=torch.channels_last)

@@ -148,7 +148,7 @@ def test_a_small_image_keeps_its_size_through_every_stem_but_patches(arch: str, 
 
 
 @pytest.mark.parametrize("arch", CHEAP)
-def test_arc_03_channels_last_gives_the_same_numbers(arch: str) -> None:
+def test_channels_last_gives_the_same_numbers(arch: str) -> None:
     images = random_images(4, 3, 32, 32)
     contiguous = loss_and_gradients(built(arch), images)
     model = built(arch).to(memory_format=torch.channels_last)

@@ -65,13 +65,13 @@ def steps_of(path: Path) -> list[int]:
         (2**63, 2**63),
     ],
 )
-def test_wb_06_every_kind_of_number_becomes_strict_json(value: Any, written: Any) -> None:
+def test_every_kind_of_number_becomes_strict_json(value: Any, written: Any) -> None:
     assert plain(value) == written
     assert type(plain(value)) is type(written)
     assert strict(json.dumps(plain({"a": [value, {"b": (value,)}]}))) == {"a": [written, {"b": [written]}]}
 
 
-def test_wb_06_non_finite_values_come_back_as_numbers(tmp_path: Path) -> None:
+def test_non_finite_values_come_back_as_numbers(tmp_path: Path) -> None:
     values = {"nan": math.nan, "inf": math.inf, "minus": -math.inf, "zero": 0.0, "tiny": 5e-324, "text": "finite"}
     write_json(tmp_path / "value.json", {**values, "inner": [math.inf, {"x": -math.inf}]})
     strict((tmp_path / "value.json").read_text())
@@ -83,7 +83,7 @@ def test_wb_06_non_finite_values_come_back_as_numbers(tmp_path: Path) -> None:
     assert revive(plain(math.inf)) == math.inf
 
 
-def test_wb_06_a_run_with_a_non_finite_loss_writes_strict_json(tmp_path: Path) -> None:
+def test_a_run_with_a_non_finite_loss_writes_strict_json(tmp_path: Path) -> None:
     done = run(tmp_path, precision="fp16", forward=Poisoned(range(3, 4)))
     lines = [strict(line) for line in (done.folder / "metrics.jsonl").read_text().splitlines()]
     summary = strict((done.folder / "summary.json").read_text())
@@ -97,7 +97,7 @@ def test_wb_06_a_run_with_a_non_finite_loss_writes_strict_json(tmp_path: Path) -
     assert all(isinstance(value, float) for value in others)
 
 
-def test_wb_08_a_mean_over_several_steps_says_how_many_were_not_finite(tmp_path: Path) -> None:
+def test_a_mean_over_several_steps_says_how_many_were_not_finite(tmp_path: Path) -> None:
     done = run(tmp_path, "log_every=4", precision="fp16", forward=Poisoned(range(2, 4)))
     assert done.column("train/nonfinite_loss_steps") == {4: 2}
     assert math.isnan(done.column("train/loss")[4])
@@ -120,7 +120,7 @@ def test_a_value_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
     assert read_lines(tmp_path / "metrics.jsonl") == ([{"train/step": 1}], 0)
 
 
-def test_wb_02_lines_after_the_resumed_step_are_taken_back(tmp_path: Path) -> None:
+def test_lines_after_the_resumed_step_are_taken_back(tmp_path: Path) -> None:
     first = Record(tmp_path, [], SilentMirror())
     for step in range(1, 9):
         first.log({"train/step": step, "train/loss": 1.0})
@@ -139,7 +139,7 @@ def test_wb_02_lines_after_the_resumed_step_are_taken_back(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("cut", [1, 10, 30])
-def test_wb_04_a_torn_last_line_is_left_out_with_a_warning(cut: int, fp32: Outcome, tmp_path: Path) -> None:
+def test_a_torn_last_line_is_left_out_with_a_warning(cut: int, fp32: Outcome, tmp_path: Path) -> None:
     stopped = run(tmp_path, forward=AtCall(8, _fail))
     assert stopped.status == 1
     path = stopped.folder / "metrics.jsonl"
@@ -161,7 +161,7 @@ def _fail() -> None:
 
 
 @pytest.mark.parametrize("line", ["12", '"text"', "[1, 2]", "null", "{", '{"train/step": 1', "\x00\x00"])
-def test_wb_04_a_line_that_is_no_object_is_counted_as_torn(line: str, tmp_path: Path) -> None:
+def test_a_line_that_is_no_object_is_counted_as_torn(line: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"train/step": 1}\n' + line + "\n")
     assert read_lines(path) == ([{"train/step": 1}], 1)
@@ -183,9 +183,7 @@ def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
 
 
-def test_wb_04_a_second_kill_in_the_resumed_run_still_leaves_one_history(
-    fp32: Outcome, tmp_path: Path, log: Path
-) -> None:
+def test_a_second_kill_in_the_resumed_run_still_leaves_one_history(fp32: Outcome, tmp_path: Path, log: Path) -> None:
     folder = folder_of(tmp_path, TINY, "fp32")
     for step in (5, 4):  # of the process; the second one goes on from step 3
         assert run_apart(tmp_path, log, forward=AtCall(step, _kill)) == -9

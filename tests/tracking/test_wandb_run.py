@@ -104,7 +104,7 @@ def test_the_summary_is_mirrored(offline: Outcome) -> None:
     assert sent["skipped_steps"] == 1
 
 
-def test_cfg_05_no_secret_is_in_the_folder(offline: Outcome) -> None:
+def test_no_secret_is_in_the_folder(offline: Outcome) -> None:
     files = [path for path in offline.folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".wandb" for path in files)
     assert [path for path in files if FAKE_KEY.encode() in path.read_bytes()] == []
@@ -117,7 +117,7 @@ def test_its_folder_lies_in_the_run_folder_and_one_line_says_how_to_go_on(offlin
     assert f"wandb sync {path.parent}" in line
 
 
-def test_wb_03_three_attempts_are_one_run_whose_last_file_has_the_whole_history(
+def test_three_attempts_are_one_run_whose_last_file_has_the_whole_history(
     fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -244,7 +244,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, **replaced: Any) -> FakeWandb:
     return wandb
 
 
-def test_wb_05_an_outage_in_log_and_finish_does_not_touch_the_run(
+def test_an_outage_in_log_and_finish_does_not_touch_the_run(
     fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = fake(monkeypatch, log=outage_from_call_5, finish=lambda call: threading.Event().wait(30))
@@ -260,7 +260,7 @@ def test_wb_05_an_outage_in_log_and_finish_does_not_touch_the_run(
     assert len(wandb.lines) == 4
 
 
-def test_wb_05_a_server_that_never_answers_does_not_hold_the_run_up(fp32: Outcome, tmp_path: Path, log: Path) -> None:
+def test_a_server_that_never_answers_does_not_hold_the_run_up(fp32: Outcome, tmp_path: Path, log: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # the kernel takes connections; nobody reads from them
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         online = {"WANDB_MODE": "online", "WANDB_API_KEY": FAKE_KEY, "WANDB_BASE_URL": address}
@@ -282,7 +282,7 @@ def _run_with_a_second_to_start(out: Path) -> int:
     os._exit(done.status)  # W&B's own clean-up would wait for its limit
 
 
-def test_wb_05_w_and_b_is_told_the_limit_and_to_give_up_on_a_server_that_is_away(
+def test_w_and_b_is_told_the_limit_and_to_give_up_on_a_server_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = fake(monkeypatch)
@@ -293,7 +293,7 @@ def test_wb_05_w_and_b_is_told_the_limit_and_to_give_up_on_a_server_that_is_away
 
 
 @pytest.mark.parametrize("call", ["init", "define_metric", "summary", "finish"])
-def test_wb_05_a_failure_of_any_call_does_not_touch_the_run(
+def test_a_failure_of_any_call_does_not_touch_the_run(
     call: str, fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake(monkeypatch, **{call: outage})
@@ -304,7 +304,7 @@ def test_wb_05_a_failure_of_any_call_does_not_touch_the_run(
 
 
 @pytest.mark.parametrize("batch", [2, 9], ids=["in an evaluation", "in the last one in fp32"])
-def test_wb_02_an_evaluation_that_was_interrupted_reaches_the_online_run(
+def test_an_evaluation_that_was_interrupted_reaches_the_online_run(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = fake(monkeypatch)
@@ -322,7 +322,7 @@ def test_rows_that_could_not_be_sent_follow_once_they_can(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("forward", [Poisoned(range(3, 4)), AtCall(4, outage)], ids=["diverged", "failed"])
-def test_wb_07_a_run_that_did_not_finish_is_closed_with_its_exit_status(
+def test_a_run_that_did_not_finish_is_closed_with_its_exit_status(
     forward: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = fake(monkeypatch)

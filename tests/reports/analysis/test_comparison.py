@@ -15,7 +15,7 @@ from reports.records.files import read_json, read_lines, to_line, write_json
 from tests.reports.made_runs import compared, rows_of, write_benchmark, write_run, write_three
 
 
-def test_ux_06_means_over_three_seeds(tmp_path):
+def test_means_over_three_seeds(tmp_path):
     write_three(tmp_path)
     rows = rows_of(compared(tmp_path))
     assert [rows[name]["seeds"] for name in ("fp32", "bf16")] == [3, 3]
@@ -40,7 +40,7 @@ def test_every_figure_is_that_of_the_records(tmp_path):
     assert rows_of(comparison)["fp16"]["skipped_steps"] == 3
 
 
-def test_mea_04_slower_and_larger_are_ratios_like_others(tmp_path):
+def test_slower_and_larger_are_ratios_like_others(tmp_path):
     write_run(tmp_path, "fp32")
     write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})
     write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[2.5, 2.5, 2.5])
@@ -52,7 +52,7 @@ def test_mea_04_slower_and_larger_are_ratios_like_others(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["run", "blocks", "benchmark"])
-def test_mea_04_without_fp32_there_is_no_ratio(tmp_path, missing):
+def test_without_fp32_there_is_no_ratio(tmp_path, missing):
     write_run(tmp_path, "bf16")
     if missing != "run":
         write_run(tmp_path, "fp32")
@@ -68,7 +68,7 @@ def test_mea_04_without_fp32_there_is_no_ratio(tmp_path, missing):
 
 
 @pytest.mark.parametrize("status", ["failed", "diverged", "interrupted"])
-def test_wb_07_a_run_that_did_not_finish_is_named_and_not_averaged(tmp_path, status):
+def test_a_run_that_did_not_finish_is_named_and_not_averaged(tmp_path, status):
     write_three(tmp_path)
     write_run(tmp_path, "bf16", 1, accuracy=0.1, status=status, reason="the reason")
     comparison = compared(tmp_path)
@@ -80,7 +80,7 @@ def test_wb_07_a_run_that_did_not_finish_is_named_and_not_averaged(tmp_path, sta
     assert row["difference"] == pytest.approx((0.905 + 0.91) / 2 - (0.90 + 0.92) / 2)
 
 
-def test_wb_07_a_precision_of_which_nothing_is_there_is_a_row(tmp_path):
+def test_a_precision_of_which_nothing_is_there_is_a_row(tmp_path):
     write_three(tmp_path)
     comparison = compared(tmp_path, "fp32,bf16,fp16,fp8")
     row = rows_of(comparison)["fp8"]

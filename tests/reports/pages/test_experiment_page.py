@@ -65,7 +65,7 @@ def test_the_answer_is_one_sentence_a_mixed_precision(tmp_path):
     )
 
 
-def test_mea_04_slower_larger_and_undecided_are_called_so(tmp_path):
+def test_slower_larger_and_undecided_are_called_so(tmp_path):
     write_run(tmp_path, "fp32")
     write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})
     write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[2.5, 2.5, 2.5])

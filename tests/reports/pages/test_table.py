@@ -19,7 +19,7 @@ def read_csv(comparison):
     return {row["precision"]: row for row in csv.DictReader(io.StringIO(table.as_csv(comparison)))}
 
 
-def test_ux_02_csv_has_the_columns_of_the_contract_and_full_digits(tmp_path):
+def test_csv_has_the_columns_of_the_contract_and_full_digits(tmp_path):
     write_three(tmp_path)
     comparison = compared(tmp_path)
     assert table.as_csv(comparison).splitlines()[0] == ",".join(COLUMNS)
@@ -29,7 +29,7 @@ def test_ux_02_csv_has_the_columns_of_the_contract_and_full_digits(tmp_path):
             assert (float(row[column]) if row[column] else None) == known[column]
 
 
-def test_ux_02_ratios_can_be_recomputed_from_the_csv(tmp_path):
+def test_ratios_can_be_recomputed_from_the_csv(tmp_path):
     write_three(tmp_path)
     rows = read_csv(compared(tmp_path))
     for row in rows.values():
@@ -41,7 +41,7 @@ def test_ux_02_ratios_can_be_recomputed_from_the_csv(tmp_path):
         assert float(rows[name]["difference"]) == pytest.approx(float(rows[name]["mean"]) - float(rows["fp32"]["mean"]))
 
 
-def test_ux_06_three_seeds_show_mean_spread_and_number(tmp_path):
+def test_three_seeds_show_mean_spread_and_number(tmp_path):
     write_three(tmp_path)
     comparison = compared(tmp_path)
     assert texts(comparison, "fp32")["accuracy"] == "91.00% ± 1.00 (n=3)"
@@ -49,7 +49,7 @@ def test_ux_06_three_seeds_show_mean_spread_and_number(tmp_path):
     assert "single run" not in table.markdown(comparison)
 
 
-def test_ux_06_one_seed_is_called_a_single_run(tmp_path):
+def test_one_seed_is_called_a_single_run(tmp_path):
     write_three(tmp_path, seeds=1)
     comparison = compared(tmp_path, seeds=1)
     assert texts(comparison, "bf16")["accuracy"] == "90.50% (single run)"
@@ -65,7 +65,7 @@ def test_the_speed_of_emulated_arithmetic_is_called_that(tmp_path):
     assert texts(comparison, "fp16")["speed-up [95%]"] == "n/a"
 
 
-def test_mea_04_slower_is_called_slower(tmp_path):
+def test_slower_is_called_slower(tmp_path):
     write_run(tmp_path, "fp32")
     write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})
     write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[2.5, 2.5, 2.5])
@@ -89,7 +89,7 @@ def test_mea_04_slower_is_called_slower(tmp_path):
         ({"aten::add": 1.0}, {"aten::copy_": 3.0, "aten::add": 2.0}, "copy_: 3 ms of a step, too little in FP32"),
     ],
 )
-def test_mea_04_a_slower_precision_says_where_it_loses_most(tmp_path, fp32, bf16, reason):
+def test_a_slower_precision_says_where_it_loses_most(tmp_path, fp32, bf16, reason):
     write_run(tmp_path, "fp32")
     write_run(tmp_path, "bf16")
     write_benchmark(tmp_path, fp32=[1.0] * 3, bf16=[2.0] * 3)
@@ -99,7 +99,7 @@ def test_mea_04_a_slower_precision_says_where_it_loses_most(tmp_path, fp32, bf16
     assert f"bf16 is slower than FP32 here: 0.50x; the operator that grew most is {reason}" in note
 
 
-def test_mea_04_a_missing_partner_is_not_a_number(tmp_path):
+def test_a_missing_partner_is_not_a_number(tmp_path):
     write_run(tmp_path, "bf16")
     write_benchmark(tmp_path, bf16=[1.0, 1.0])
     found = texts(compared(tmp_path, "fp32,bf16", seeds=1), "bf16")
@@ -122,7 +122,7 @@ def test_fp16_that_is_computed_in_fp32_is_said_to_be(tmp_path):
     )
 
 
-def test_wb_07_a_run_that_did_not_finish_shows_its_reason(tmp_path):
+def test_a_run_that_did_not_finish_shows_its_reason(tmp_path):
     write_three(tmp_path)
     write_run(tmp_path, "bf16", 1, status="diverged", reason="step 3: a | b")
     comparison = compared(tmp_path)
