@@ -1,132 +1,79 @@
 """From the run folders of one experiment to its comparison: one row a precision, every figure from a record."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from reports.analysis.run import read_run
+from reports.analysis.speed import drift_of, read_benchmark, samples_per_second, slower_in, speedup_of
+from reports.analysis.statistics import Judgement, judge, mean, standard_deviation
+from reports.records import layout
+from reports.records.benchmark import Benchmark
+from reports.records.comparison import Comparison, MetricResult, Plan, Row, RunResult
+from reports.records.config import departures, read_config
+from reports.records.environment import Environment, read_environment
+from reports.records.files import read_record
+from reports.records.metric import Metric
+from reports.records.summary import FAILED, FINISHED
 
-from reports.analysis.statistics import LOOKS, Verdict, judge, mean, standard_deviation
-from reports.records.benchmark import Benchmark, read_benchmark
-from reports.records.config import departures, first_recipe, read_recipe
-from reports.records.environment import read_environment, sources
-from reports.records.files import Part, read_as
-from reports.records.run import BASELINE, read_run
-from reports.records.summary import FAILED, FINISHED, PAIRED
-
-COLUMNS = (
-    "experiment",
-    "precision",
-    "seeds",
-    "metric",
-    "mean",
-    "sd",
-    "difference",
-    "samples_per_sec",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "peak_memory_mib",
-    "saved_for_backward_mib",
-    "peak_ratio",
-    "saved_ratio",
-    "skipped_steps",
-    "status",
-    "reason",
-)
+# Equal for all precisions of a seed: otherwise the runs are no pair.
+PAIRED = ("initial_weights_sha256", "data_order_sha256")
+# Equal for all runs of a comparison.
+SHARED = ("config_sha256", "device", "metric", "eval_samples")
 
 
-def compare(
-    folder: Path,
-    precisions: Sequence[str],
-    seeds: Sequence[int],
-    command: str,
-    margin: float,
-    looks: int = 1,
-    publish: bool = False,
-) -> dict[str, Any]:
-    """The comparison of the runs `<precision>-s<seed>` under `folder` and of its benchmark.json, as plain values.
+def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
+    """The comparison of the runs that `plan` names in `folder`, and of its benchmark.
 
-    `margin` is how far a mixed precision may be from FP32 and still be equivalent: of an accuracy in its own
-    unit, of a loss as a fraction of FP32's. `looks` is that of `statistics.judge`. A run that is missing,
-    failed, torn or not paired with the others is named, and left out of every figure; so is, where the
-    figures are to be published, a smoke run and one of a source with uncommitted changes.
+    A run that is missing, failed, damaged or not paired with the others says so, and counts in no figure; so does,
+    to `publish` the figures, a smoke run and one of a source with uncommitted changes.
     """
-    runs = [read_run(folder, precision, seed, publish) for precision in precisions for seed in seeds]
-    for seed in seeds:
-        _check_equal([run for run in runs if run["seed"] == seed], PAIRED, f"the precisions of seed {seed}")
-    _check_equal(runs, ("config_sha256", "device", "metric", "eval_samples"), "the seeds")
-    _check_recipes(folder, runs)
-    environments = [read_environment(folder / run["run"] / "environment.json")[0] for run in runs]
-    _check_distinct(runs, environments)
-    benchmark, unmeasured = read_benchmark(folder / "benchmark.json", runs, publish)
-    experiment = next((run["experiment"] for run in runs if run["experiment"]), folder.name)
-    all_sources = [source for environment in environments for source in sources(environment)]
-    rows = [_row(experiment, precision, runs, benchmark, unmeasured, margin, looks) for precision in precisions]
-    return {
-        "experiment": experiment,
-        "command": command,
-        "metric": next((run["metric"] for run in runs if run["metric"]), None),
-        "higher_is_better": next((run["higher_is_better"] for run in runs if run["metric"]), True),
-        "smoke": any(run["smoke"] for run in runs),
-        "margin": margin,
-        "looks": looks,
-        "precisions": list(precisions),
-        "seeds": list(seeds),
-        "rows": rows,
-        "runs": runs,
-        "benchmark": benchmark and benchmark.model_dump(),
-        "environment": next((found for found in environments if found), None),
-        "commits": sorted({source.commit for source in all_sources if source.commit}),
-        "committed": all(source.committed for source in (*all_sources, *([benchmark.git] if benchmark else []))),
-        "torch": sorted({str(found["versions"].get("torch")) for found in environments if found.get("versions")}),
-    }
+    runs = [read_run(folder, precision, seed, publish) for precision in plan.precisions for seed in plan.seeds]
+    for seed in plan.seeds:
+        _leave_out_unequal([run for run in runs if run.seed == seed], PAIRED, f"the precisions of seed {seed}")
+    _leave_out_unequal(runs, SHARED, "the runs")
+    environments = [read_environment(folder / run.name / layout.ENVIRONMENT) for run in runs if run.finished]
+    _leave_out_copies([run for run in runs if run.finished], environments)
+    benchmark, why_unmeasured = read_benchmark(folder / layout.BENCHMARK, runs, publish)
+    experiment = next((run.experiment for run in runs if run.experiment), folder.name)
+    known = [environment for environment in environments if environment]
+    sources = [source for environment in known for source in environment.sources]
+    table = _Table(experiment, runs, benchmark, why_unmeasured, plan)
+    return Comparison(
+        **plan.model_dump(),
+        experiment=experiment,
+        smoke=any(run.smoke for run in runs),
+        rows=[table.row(precision) for precision in plan.precisions],
+        runs=runs,
+        benchmark=benchmark,
+        environment=known[0] if known else None,
+        commits=sorted({source.commit for source in sources if source.commit}),
+        committed=all(source.committed for source in (*sources, *([benchmark.git] if benchmark else []))),
+        torch=sorted({str(environment.versions.get("torch")) for environment in known}),
+    )
 
 
-class Kept(Part):
-    """What a comparison.json is made anew from."""
+def recorded(folder: Path) -> Comparison | None:
+    """The comparison in `folder`, made anew from its run records to be published; None where there is none.
 
-    precisions: list[Annotated[str, Field(pattern="^[a-z0-9]{1,8}$")]] = Field(min_length=1)
-    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=1)
-    command: str
-    margin: float = Field(gt=0, allow_inf_nan=False)
-    looks: int = Field(default=1, gt=0, le=LOOKS)
-
-    @field_validator("precisions", "seeds")
-    @classmethod
-    def _each_once(cls, values: list[Any]) -> list[Any]:
-        if len(set(values)) < len(values):
-            raise ValueError("must have each once")
-        return values
-
-
-def recorded(folder: Path) -> dict[str, Any] | None:
-    """The comparison in `folder`, made anew from its run records for publication; None where there is none.
-
-    Its list of runs, its command, its margin and its looks are kept. Raises ValueError naming a comparison.json
-    that is not one, or that does not count all runs beside it, or not by the margin of their configuration.
+    Raises ValueError naming a comparison.json that is damaged, does not count all runs beside it, or has another
+    margin than their configuration.
     """
-    path = folder / "comparison.json"
+    path = folder / layout.COMPARISON
     if not path.exists():
         return None
-    try:
-        kept = read_as(Kept, path, "that of a comparison")
-    except ValueError as error:
-        raise ValueError(f"{path} {error}") from None
-    counted = {f"{precision}-s{seed}" for precision in kept.precisions for seed in kept.seeds}
-    if others := sorted({run.parent.name for run in folder.glob("*-s*/summary.json")} - counted):
-        raise ValueError(f"{path} does not count {', '.join(others)}")
-    for run in sorted(counted):
-        margin = first_recipe([folder / run]).get("margin", kept.margin)
-        if margin != kept.margin:
-            raise ValueError(f"{path} has the margin {kept.margin:g}, and the config.yaml of {run} has {margin:g}")
-    return compare(folder, kept.precisions, kept.seeds, kept.command, kept.margin, kept.looks, publish=True)
+    plan = read_record(Plan, path)
+    counted = {layout.run_name(precision, seed) for precision in plan.precisions for seed in plan.seeds}
+    if others := sorted({run.parent.name for run in folder.glob(f"*-s*/{layout.SUMMARY}")} - counted):
+        raise ValueError(f"{path}: does not count {', '.join(others)}")
+    comparison = compare(folder, plan, publish=True)
+    _check_configurations(folder, comparison)
+    return comparison
 
 
-def comparisons_in(results: Path) -> tuple[dict[Path, dict[str, Any]], dict[str, str]]:
-    """The comparisons of the folders in `results`, and by name why others are left out of everything."""
-    found, left_out = {}, {}
+def comparisons_in(results: Path) -> tuple[dict[Path, Comparison], dict[str, str]]:
+    """The comparisons of the folders in `results`, and by name why others are left out."""
+    comparisons, left_out = {}, {}
     for folder in sorted(path for path in results.glob("*") if path.is_dir()):
         try:
             comparison = recorded(folder)
@@ -136,126 +83,156 @@ def comparisons_in(results: Path) -> tuple[dict[Path, dict[str, Any]], dict[str,
         if comparison is None:
             left_out[folder.name] = "no comparison.json: its comparison did not end"
         else:
-            found[folder] = comparison
-    return found, left_out
+            comparisons[folder] = comparison
+    return comparisons, left_out
 
 
-def succeeded(comparison: Mapping[str, Any]) -> bool:
-    """Whether every row is finished, with all of its seeds and its speed."""
-    return all(row["status"] == FINISHED for row in comparison["rows"])
+class _Table:
+    """Makes the rows of one comparison."""
+
+    def __init__(
+        self,
+        experiment: str,
+        runs: Sequence[RunResult],
+        benchmark: Benchmark | None,
+        why_unmeasured: str | None,
+        plan: Plan,
+    ) -> None:
+        self.experiment, self.runs, self.plan = experiment, runs, plan
+        self.benchmark, self.why_unmeasured = benchmark, why_unmeasured
+        self.baseline = {run.seed: run for run in runs if run.precision == layout.BASELINE and run.finished}
+
+    def row(self, precision: str) -> Row:
+        runs = [run for run in self.runs if run.precision == precision]
+        done = [run for run in runs if run.finished]
+        pairs = [(run, self.baseline[run.seed]) for run in done if run.seed in self.baseline]
+        if precision == layout.BASELINE:
+            pairs = []
+        metrics = done[0].metrics if done else []
+        measured = self.benchmark if self.benchmark and precision in self.benchmark.seconds else None
+        why_unmeasured = None if measured else self.why_unmeasured or "its speed was not measured"
+        broken = [run for run in runs if not run.finished]
+        reasons = [f"seed {run.seed}: {run.reason}" for run in broken]
+        judged = self._judge(metrics[0], pairs) if metrics else None
+        return Row(
+            experiment=self.experiment,
+            precision=precision,
+            seeds=len(done),
+            pairs=len(pairs),
+            metric=metrics[0] if metrics else None,
+            mean=mean(_values(done)),
+            sd=standard_deviation(_values(done)),
+            difference=mean(_differences(pairs)),
+            interval=judged.difference if judged else None,
+            margin=judged.margin if judged else None,
+            verdict=judged.verdict if judged else None,
+            looks=self.plan.looks,
+            seeds_needed=judged.seeds_needed if judged else None,
+            others=[result for metric in metrics[1:] if (result := _other(metric, done, pairs))],
+            samples_per_sec=samples_per_second(measured, precision) if measured else None,
+            speedup=speedup_of(measured, precision) if measured else None,
+            drift=drift_of(measured, precision) if measured else None,
+            slower_in=slower_in(measured, precision) if measured else None,
+            peak_memory_mib=_largest(run.peak_memory_mib for run in done),
+            peak_ratio=self._ratio(done, "peak_memory_mib"),
+            saved_for_backward_mib=_largest(run.saved_for_backward_mib for run in done),
+            saved_ratio=self._ratio(done, "saved_for_backward_mib"),
+            skipped_steps=_total(run.skipped_steps for run in done),
+            train_seconds=mean([run.train_seconds for run in done if run.train_seconds is not None]),
+            device=next((run.device for run in done), None),
+            status=broken[0].status if broken else FAILED if why_unmeasured else FINISHED,
+            reason="; ".join([*reasons, *([why_unmeasured] if why_unmeasured else [])]) or None,
+            arithmetic=next((run.arithmetic for run in done), None),
+        )
+
+    def _judge(self, metric: Metric, pairs: Sequence[tuple[RunResult, RunResult]]) -> Judgement | None:
+        """The verdict over pairs; None for fewer than two.
+
+        The margin is a share of the metric's range, or of FP32's mean where the range is open. One sample's share
+        of the range is the smallest step in which such a metric moves.
+        """
+        if len(pairs) < 2:
+            return None
+        margin, resolution = self.plan.margin, 0.0
+        if metric.width is None:
+            margin *= abs(mean(_values([baseline for _, baseline in pairs])) or 0.0)
+        else:
+            margin *= metric.width
+            resolution = metric.width / pairs[0][0].eval_samples if pairs[0][0].eval_samples else 0.0
+        return judge(_differences(pairs), margin, metric.higher_is_better, resolution, self.plan.looks)
+
+    def _ratio(self, runs: Sequence[RunResult], key: str) -> float | None:
+        """The median over seeds of the ratio to FP32: a batch of other texts needs other memory."""
+        pairs = [
+            (getattr(run, key), getattr(self.baseline[run.seed], key)) for run in runs if run.seed in self.baseline
+        ]
+        ratios = [own / other for own, other in pairs if own is not None and other]
+        return statistics.median(ratios) if ratios else None
 
 
-def _check_equal(runs: Sequence[dict[str, Any]], keys: Sequence[str], where: str) -> None:
-    finished = [run for run in runs if run["status"] == FINISHED]
-    for key in keys:
-        if len({run[key] for run in finished}) > 1:
-            for run in finished:
-                run["status"] = FAILED
-                run["reason"] = f"not paired: {key} differs between {where}"
+def _values(runs: Iterable[RunResult]) -> list[float]:
+    return [run.value for run in runs if run.value is not None]
 
 
-def _check_recipes(folder: Path, runs: Sequence[dict[str, Any]]) -> None:
-    """Name the runs whose config.yaml is not that of most of them."""
-    finished = [run for run in runs if run["status"] == FINISHED]
-    recipes = [read_recipe(folder / run["run"]) for run in finished]
-    alike = [sum(not departures(recipe, other) for other in recipes) for recipe in recipes]
-    for run, recipe in zip(finished, recipes, strict=True):
-        most = alike.index(max(alike))
-        if changed := departures(recipe, recipes[most]):
-            reason = f"its config.yaml is not that of {finished[most]['run']}: {', '.join(changed)}"
-            run["status"], run["reason"] = FAILED, reason
+def _differences(pairs: Iterable[tuple[RunResult, RunResult]]) -> list[float]:
+    return [
+        run.value - baseline.value for run, baseline in pairs if run.value is not None and baseline.value is not None
+    ]
 
 
-def _check_distinct(runs: Sequence[dict[str, Any]], environments: Sequence[Mapping[str, Any]]) -> None:
-    """Name the runs that are copies of another one."""
-    known: dict[str, dict[str, Any]] = {}
-    for run, environment in zip(runs, environments, strict=True):
-        identity = environment.get("run_id")
-        other = known.setdefault(identity, run) if identity and run["status"] == FINISHED else run
-        if other is not run:
-            for copy in (run, other):
-                copy["status"], copy["reason"] = FAILED, f"{other['run']} and {run['run']} are one run, {identity}"
-
-
-def _row(
-    experiment: str,
-    precision: str,
-    runs: Sequence[dict[str, Any]],
-    benchmark: Benchmark | None,
-    unmeasured: str | None,
-    margin: float,
-    looks: int,
-) -> dict[str, Any]:
-    wanted = [run for run in runs if run["precision"] == precision]
-    done = [run for run in wanted if run["status"] == FINISHED]
-    baseline = {run["seed"]: run for run in runs if run["precision"] == BASELINE and run["status"] == FINISHED}
-    values = [run["value"] for run in done]
-    paired = [run for run in done if precision != BASELINE and run["seed"] in baseline]
-    differences = [run["value"] - baseline[run["seed"]]["value"] for run in paired]
-    verdict = _verdict(paired, [baseline[run["seed"]]["value"] for run in paired], margin, looks)
-    measured = benchmark if benchmark and precision in benchmark.seconds else None
-    ratio = measured.speedup(precision) if measured else None
-    missing = None if measured else unmeasured or "its speed was not measured"
-    broken = [run for run in wanted if run["status"] != FINISHED]
-    reasons = [f"seed {run['seed']}: {run['reason']}" for run in broken] + ([missing] if missing else [])
-    return {
-        "experiment": experiment,
-        "precision": precision,
-        "seeds": len(done),
-        "pairs": len(paired),
-        "metric": next((run["metric"] for run in done), None),
-        "mean": mean(values),
-        "sd": standard_deviation(values),
-        "difference": mean(differences),
-        "difference_low": verdict.difference.low if verdict else None,
-        "difference_high": verdict.difference.high if verdict else None,
-        "verdict": verdict.word if verdict else None,
-        "margin": verdict.margin if verdict else None,
-        "looks": looks,
-        "seeds_needed": verdict.seeds_needed if verdict else None,
-        "samples_per_sec": measured.samples_per_second(precision) if measured else None,
-        "speedup": ratio.value if ratio else None,
-        "speedup_low": ratio.low if ratio else None,
-        "speedup_high": ratio.high if ratio else None,
-        "peak_memory_mib": _largest(done, "peak_memory_mib"),
-        "saved_for_backward_mib": _largest(done, "saved_for_backward_mib"),
-        "drift": measured.drift(precision) if measured else None,
-        "slower_in": measured.slower_in(precision) if measured else None,
-        "peak_ratio": _ratio(done, baseline, "peak_memory_mib"),
-        "saved_ratio": _ratio(done, baseline, "saved_for_backward_mib"),
-        "skipped_steps": _total(run["skipped_steps"] for run in done),
-        "status": broken[0]["status"] if broken else FAILED if missing else FINISHED,
-        "reason": "; ".join(reasons) or None,
-        "arithmetic": next((run["arithmetic"] for run in done), None),
-    }
-
-
-def _verdict(
-    paired: Sequence[Mapping[str, Any]], baseline: Sequence[float], margin: float, looks: int
-) -> Verdict | None:
-    """The verdict over pairs; None where there are not at least two."""
-    if len(paired) < 2:
+def _other(
+    metric: Metric, done: Sequence[RunResult], pairs: Sequence[tuple[RunResult, RunResult]]
+) -> MetricResult | None:
+    """A further metric; None unless every run has it."""
+    values = [run.others[metric.key] for run in done if metric.key in run.others]
+    if len(values) != len(done) or not values:
         return None
-    accuracy = paired[0]["metric"] == "eval/accuracy"
-    limit = margin if accuracy else margin * abs(mean(baseline) or 0.0)
-    resolution = 1 / paired[0]["eval_samples"] if accuracy and paired[0]["eval_samples"] else 0.0
-    differences = [run["value"] - other for run, other in zip(paired, baseline, strict=True)]
-    return judge(differences, limit, paired[0]["higher_is_better"], resolution, looks)
+    differences = [
+        run.others[metric.key] - baseline.others[metric.key] for run, baseline in pairs if metric.key in baseline.others
+    ]
+    return MetricResult(
+        metric=metric, mean=statistics.fmean(values), sd=standard_deviation(values), difference=mean(differences)
+    )
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _total(values: Iterable[int | None]) -> int | None:
     """The sum where every run has a value."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if known and len(known) == len(found) else None
+    values = list(values)
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
-def _largest(runs: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    return max((run[key] for run in runs if run[key] is not None), default=None)
+def _leave_out_unequal(runs: Sequence[RunResult], keys: Sequence[str], where: str) -> None:
+    finished = [run for run in runs if run.finished]
+    for key in keys:
+        if any(getattr(run, key) != getattr(finished[0], key) for run in finished):
+            for run in finished:
+                run.status, run.reason = FAILED, f"not paired: {key} differs between {where}"
 
 
-def _ratio(runs: Sequence[Mapping[str, Any]], baseline: Mapping[int, Mapping[str, Any]], key: str) -> float | None:
-    """The median over seeds of the ratio to FP32, of what was measured in both; texts of other lengths need others."""
-    pairs = [(run[key], baseline[run["seed"]][key]) for run in runs if run["seed"] in baseline]
-    ratios = [own / other for own, other in pairs if own is not None and other]
-    return statistics.median(ratios) if ratios else None
+def _leave_out_copies(runs: Sequence[RunResult], environments: Sequence[Environment | None]) -> None:
+    first: dict[str, RunResult] = {}
+    for run, environment in zip(runs, environments, strict=True):
+        identity = environment.run_id if environment else None
+        other = first.setdefault(identity, run) if identity else run
+        if other is not run:
+            for copy in (run, other):
+                copy.status, copy.reason = FAILED, f"{other.name} and {run.name} are one run, {identity}"
+
+
+def _check_configurations(folder: Path, comparison: Comparison) -> None:
+    """Raise ValueError where the margin, or the recipe of one run, is not that of the others."""
+    configs = {run.name: read_config(folder / run.name / layout.CONFIG) for run in comparison.runs if run.finished}
+    for name, config in configs.items():
+        if config.margin != comparison.margin:
+            raise ValueError(
+                f"{folder / layout.COMPARISON}: has the margin {comparison.margin:g}, and the config.yaml of {name} "
+                f"has {config.margin:g}"
+            )
+        first, *_ = configs.items()
+        if changed := departures(config, first[1]):
+            raise ValueError(f"{folder / name / layout.CONFIG}: is not that of {first[0]}: {', '.join(changed)}")

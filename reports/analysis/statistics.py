@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
+from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Drift, Interval, Verdict
+
 RESAMPLES = 4000
 SIGNIFICANCE = 0.05
 POWER = 0.8
@@ -18,24 +20,13 @@ MOST_SEEDS = 1000
 DEVIATIONS = 200  # that stand for all a sample can have
 LOOKS = 3  # how often whoever adds seeds may ask for the verdict
 DEFAULT_SEEDS, MAX_SEEDS = 3, 20  # of a comparison, and the most of one that adds them, unless told otherwise
-EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"
-VERDICTS = (EQUIVALENT, WORSE, BETTER, INCONCLUSIVE)
 
 
 @dataclass(frozen=True)
-class Interval:
-    """An estimate with its two-sided 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """What paired runs say of a difference. `deviation` is that of one pair, `looks` that of `judge`."""
 
-    word: str
+    verdict: Verdict
     difference: Interval
     margin: float
     deviation: float
@@ -44,7 +35,7 @@ class Verdict:
     @property
     def seeds_needed(self) -> int | None:
         """For an inconclusive verdict how many seeds would decide; None where that is not the question, or too many."""
-        if self.word != INCONCLUSIVE:
+        if self.verdict != INCONCLUSIVE:
             return None
         return seeds_to_decide(self.difference.value, self.deviation, self.margin, self.looks)
 
@@ -63,7 +54,7 @@ def standard_deviation(values: Sequence[float]) -> float | None:
 
 def judge(
     differences: Sequence[float], margin: float, higher_is_better: bool, resolution: float = 0.0, looks: int = 1
-) -> Verdict | None:
+) -> Judgement | None:
     """The verdict on paired differences to FP32, one a seed, in the unit of `margin`; None for fewer than two.
 
     EQUIVALENT: two one-sided t-tests at 5% reject a difference beyond the margin on either side (Schuirmann
@@ -85,14 +76,14 @@ def judge(
     deviation = max(statistics.stdev(differences), resolution / math.sqrt(6))
     error, significance = deviation / math.sqrt(count), SIGNIFICANCE / looks
     wide, narrow = (error * _quantile(1 - tail, count - 1) for tail in (significance / 2, significance))
-    interval = Interval(value, value - wide, value + wide)
+    interval = Interval(value=value, low=value - wide, high=value + wide)
     if abs(value) + narrow < margin:
-        word = EQUIVALENT
+        verdict = EQUIVALENT
     elif interval.low > 0 or interval.high < 0:
-        word = BETTER if (value > 0) == higher_is_better else WORSE
+        verdict = BETTER if (value > 0) == higher_is_better else WORSE
     else:
-        word = INCONCLUSIVE
-    return Verdict(word, interval, margin, deviation, looks)
+        verdict = INCONCLUSIVE
+    return Judgement(verdict, interval, margin, deviation, looks)
 
 
 @cache
@@ -167,14 +158,14 @@ def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
     ratios = np.asarray(baseline, dtype=np.float64) / np.asarray(other, dtype=np.float64)
     value = float(np.median(ratios))
     if np.ptp(ratios) == 0:
-        return Interval(value, value, value)
+        return Interval(value=value, low=value, high=value)
     found = stats.bootstrap(
         (ratios,), np.median, confidence_level=0.95, n_resamples=RESAMPLES, method="percentile", rng=0
     )
-    return Interval(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+    return Interval(value=value, low=float(found.confidence_interval.low), high=float(found.confidence_interval.high))
 
 
-def drift(baseline: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
+def drift(baseline: Sequence[float], other: Sequence[float]) -> Drift | None:
     """The median ratio of the first and of the last third of the rounds, where these thirds differ; None otherwise.
 
     They differ when a Mann-Whitney test at 5% tells them apart and the medians are more than 3% apart: then
@@ -187,4 +178,4 @@ def drift(baseline: Sequence[float], other: Sequence[float]) -> tuple[float, flo
     first, last = ratios[:third], ratios[-third:]
     early, late = float(np.median(first)), float(np.median(last))
     changed = stats.mannwhitneyu(first, last).pvalue < SIGNIFICANCE and abs(late / early - 1) > 0.03
-    return (early, late) if changed else None
+    return Drift(first=early, last=late) if changed else None

@@ -1,101 +1,331 @@
-"""The recipe of a run, config.yaml: what of it decides what is trained."""
+"""An experiment: every key of its YAML, and of the config.yaml that each run records. No precision, no seed."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
-from reports.records.files import Part, explain
+from reports.records import layout, yaml_file
+from reports.records.files import explain
 
-# Keys of a configuration that are no part of the recipe.
-NO_RECIPE = frozenset({"name", "published", "reduced", "margin", "log_every", "checkpoint_every", "workers"})
+# Keys that say how a run is watched, judged or fed, not what it computes: equal digests may differ in them.
+NOT_COMPUTED = frozenset({"log_every", "checkpoint_every", "margin", "published", "reduced", "workers"})
+# A resumed run may have another length; the schedule then follows the new one.
+LENGTH = frozenset({"epochs", "max_steps"})
 
 
-class Data(Part):
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    return words.get(str(value).lower(), value)
+
+
+def _plain_name(name: str) -> str:
+    # It becomes a folder, a name at W&B, an id in HTML, and text in Markdown and LaTeX.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        allowed = "letters a to z and A to Z, digits, '.', '_' and '-', beginning with a letter or digit"
+        raise ValueError(
+            f"name: {name!r} is no name of an experiment (without this key, the file's); allowed: {allowed}"
+        )
+    if name in (layout.SMOKE, layout.REPLACED):
+        raise ValueError(f"name: {name!r} is taken; it names the folder of the results")
+    return name
+
+
+Bool = Annotated[bool, BeforeValidator(_boolean)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class Section(BaseModel):
+    """Types are strict: the text "3" is no integer, and an undeclared key is an error. Docstrings are the reference."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Data(Section):
+    """The `data:` section."""
+
     name: str
-    held_out: int | None = None
+    """A data set of the catalogue"""
+    length: Count | None = None
+    """Text: the most tokens of a sequence; longer ones are cut"""
+    augment: Literal["none", "crop", "crop_flip", "random_resized_crop"] = "none"
+    """Images: random changes of the training samples"""
+    train_samples: Count | None = None
+    """Train on the first so many samples"""
+    eval_samples: Count | None = None
+    """Evaluate the first so many samples"""
+    eval_batch_size: Count | None = None
+    """Batch size of the evaluation; null: `batch_size`"""
+    held_out: Count | None = None
+    """Training samples that are evaluated instead of trained on, to choose a result without the evaluation split"""
+    mean: float | None = None
+    """Pixels (0 to 1) are normalised by this mean; null: the training split's, by channel"""
+    std: float | None = Field(default=None, gt=0)
+    """Their standard deviation; null: the training split's, by channel"""
 
 
-class Optimizer(Part):
+class Optimizer(Section):
+    """The `optimizer:` section; further keys are arguments of the optimizer's class."""
+
     name: str
-    lr: float
+    """`sgd`, `adamw`, or a class of torch.optim in lower case"""
+    lr: float = Field(gt=0)
+    """Peak learning rate"""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Of every parameter that decays"""
+    decay_norm_and_bias: Bool = True
+    """Whether parameters of fewer than two dimensions decay too; default for adamw: false"""
+    fused: Bool | None = None
+    """One kernel for all parameters; null: on CUDA"""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What goes to the optimizer's class beside the keys that all have."""
+        return {key: value for key, value in self.model_dump().items() if key not in Optimizer.model_fields}
 
 
-class Recipe(Part):
-    """What is read of config.yaml."""
+class Sgd(Optimizer):
+    name: Literal["sgd"]
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """sgd"""
+    nesterov: Bool = False
+    """sgd"""
 
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> "Sgd":
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("optimizer.nesterov: needs a momentum above 0")
+        return self
+
+
+class AdamW(Optimizer):
+    name: Literal["adamw"]
+    weight_decay: float = Field(default=0.01, ge=0)
+    decay_norm_and_bias: Bool = False
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
+    """adamw"""
+    eps: float = Field(default=1e-8, gt=0)
+    """adamw"""
+
+
+class OtherOptimizer(Optimizer):
+    """Any other class of torch.optim. Its arguments are checked when it is built."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _optimizer_form(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return name if name in ("sgd", "adamw") else "other"
+
+
+class Schedule(Section):
+    """The `schedule:` section: the learning rate as a function of the applied step."""
+
+    name: Literal["constant", "cosine", "linear", "step"]
+    """How the rate falls after the warm-up"""
+    warmup: float = Field(default=0.0, ge=0)
+    """Linear warm-up, in epochs where the experiment has `epochs`, else in steps"""
+    final: Fraction = 0.0
+    """cosine, linear: the share of the peak rate at the end"""
+    milestones: list[float] = []
+    """step: when the rate falls, in the unit of `warmup`"""
+    gamma: float = Field(default=0.1, gt=0, le=1)
+    """step: the factor at each milestone"""
+
+
+class Scaler(Section):
+    """The `scaler:` section: loss scaling in fp16."""
+
+    init_scale: float = Field(default=2.0**16, gt=0, le=2.0**127)
+    """The first loss scale"""
+    growth_factor: float = Field(default=2.0, gt=1)
+    """By which it grows after `growth_interval` steps without overflow"""
+    backoff_factor: float = Field(default=0.5, gt=0, lt=1)
+    """By which it falls at an overflow"""
+    growth_interval: Count = 2000
+    """Steps without overflow before it grows"""
+    min_scale: float = Field(default=2.0**-14, ge=2.0**-126)
+    """A run whose scale falls below has diverged"""
+    max_consecutive_skips: Count = 50
+    """So has one that skips so many steps in a row"""
+
+
+class Experiment(Section):
+    """All keys of an experiment."""
+
+    name: Annotated[str, AfterValidator(_plain_name)]
+    """Of the experiment and its folder; without it, the file's"""
     model: str
+    """The training script, `train/MODEL.py`"""
     arch: str
+    """The architecture, one of the script's"""
     pretrained: bool | str = False
+    """True for the weights published under the architecture's name, or a folder or file of weights"""
+    num_classes: Count | None = None
+    """null: the data set's"""
+    vocab_size: int | None = Field(default=None, ge=8, le=2**31 - 1)
+    """Text: rows of the embedding; null: the data set's or the architecture's"""
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """null: the architecture's"""
+    fp32_modules: list[str] = []
+    """Paths of modules that compute in FP32 in every precision"""
     data: Data
-    optimizer: Optimizer
-    batch_size: PositiveInt
-    accumulate: PositiveInt = 1
-    epochs: PositiveInt | None = None
-    max_steps: PositiveInt | None = None
-    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
-    log_every: PositiveInt | None = None
-    published: list[str] = Field(default_factory=list)
+    epochs: Count | None = None
+    """Passes over the training data; give this or `max_steps`"""
+    max_steps: Count | None = None
+    """Optimizer steps; give this or `epochs`"""
+    batch_size: Count
+    """Samples of a micro-batch"""
+    accumulate: Count = 1
+    """Micro-batches of an optimizer step"""
+    optimizer: Annotated[
+        Annotated[Sgd, Tag("sgd")] | Annotated[AdamW, Tag("adamw")] | Annotated[OtherOptimizer, Tag("other")],
+        Discriminator(_optimizer_form),
+    ]
+    schedule: Schedule
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Clip the gradient to this 2-norm"""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Of the cross entropy"""
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)
+    """Keep and evaluate a moving average of the weights"""
+    scaler: Scaler = Scaler()
+    channels_last: Bool = False
+    """Memory format of images and convolutions"""
+    deterministic: Bool = True
+    """CUDA: deterministic cuDNN kernels"""
+    workers: int = Field(default=0, ge=0)
+    """Processes that decode images which are read from disk"""
+    log_every: Count = 10
+    """Steps between two lines of metrics.jsonl"""
+    eval_every: Count | None = None
+    """Steps between two evaluations; null: an epoch"""
+    checkpoint_every: Count | None = None
+    """Steps between two checkpoints; null: at every evaluation"""
+    margin: float = Field(default=0.005, gt=0, le=0.1)
+    """How far from FP32 is still equivalent: of an accuracy as a fraction of one, of a loss as a share of FP32's"""
+    published: list[str] = []
+    """Rows of reports/published.csv that the experiment aims at"""
     reduced: str | None = None
+    """What of the source's recipe or data it leaves out"""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "Experiment":
+        if (self.epochs is None) == (self.max_steps is None):
+            raise ValueError("give either epochs or max_steps, and not both")
+        return self
+
+    def digest(self) -> str:
+        """SHA-256 of all that the numbers depend on: equal for runs whose results may stand in one table.
+
+        A value that is the default does not count, so that a later key whose default is what went without saying
+        leaves the digests of earlier records as they are.
+        """
+        values = self.model_dump(exclude_defaults=True)
+        values = {key: value for key, value in values.items() if key not in NOT_COMPUTED}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def group(self) -> str:
+        """The experiment at Weights & Biases: its name, and which of its configurations."""
+        return f"{self.name}-{self.digest()[:8]}"
+
+    @property
+    def trained_on(self) -> str:
+        """Model and data in words. Weights from a folder have its name: their sizes replace the architecture's."""
+        model = Path(self.pretrained).name if isinstance(self.pretrained, str) else self.arch
+        return f"{'pretrained ' if self.pretrained else ''}{model} on {self.data.name}"
+
+    def to_yaml(self) -> str:
+        """The configuration as YAML; loading it gives this experiment again."""
+        return str(yaml.safe_dump(self.model_dump(), sort_keys=False))
+
+    def smoke(self) -> "Experiment":
+        """The smallest run that passes through warm-up, an evaluation and a checkpoint, on any machine.
+
+        It trains on embedded data from fresh weights, so it needs no download.
+        """
+        limits = {"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8}
+        length = self.data.length and min(self.data.length, 64)
+        data = {**limits, "length": length, "held_out": self.data.held_out and 8}
+        changes = {"epochs": None, "max_steps": 4, "batch_size": min(self.batch_size, 8), "accumulate": 1}
+        cadence = {"workers": 0, "log_every": 1, "eval_every": None, "checkpoint_every": 2}
+        schedule = self.schedule.model_copy(update={"warmup": 0, "milestones": []})
+        return self.model_copy(
+            update={
+                **changes,
+                **cadence,
+                "data": self.data.model_copy(update=data),
+                "schedule": schedule,
+                "pretrained": False,
+            }
+        )
 
 
-def read_recipe(run: Path) -> dict[str, Any]:
-    """The configuration in the run folder `run`; raises ValueError, to stand after "its ", where there is none."""
+@dataclass(frozen=True)
+class Change:
+    """One key in which two configurations differ, by its dotted name."""
+
+    key: str
+    before: Any
+    after: Any
+
+    @property
+    def section(self) -> str:
+        """The key of the experiment that it is in."""
+        return self.key.partition(".")[0]
+
+
+def differences(before: Experiment, after: Experiment) -> list[Change]:
+    """The keys in which two experiments differ."""
+    return list(_differences(before.model_dump(), after.model_dump(), ""))
+
+
+def departures(recorded: Experiment, other: Experiment) -> list[str]:
+    """Where the recipe of `recorded` differs from that of `other`, in words."""
+    changes = [change for change in differences(other, recorded) if change.section not in NOT_COMPUTED | {"name"}]
+    # A class count that the file leaves open is the data set's in the record.
+    return [
+        f"{change.key} is {change.after} in place of {change.before}"
+        for change in changes
+        if not (change.key == "num_classes" and change.before is None)
+    ]
+
+
+def read_config(path: Path) -> Experiment:
+    """The experiment in a YAML file, later keys at their defaults; raises ValueError naming file and key."""
+    values = yaml_file.read_mapping(path)
+    values.setdefault("name", path.stem)
     try:
-        found = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-        Recipe.model_validate(found)
-        json.dumps(found)  # one that holds itself, by an anchor, cannot be walked through
+        return Experiment.model_validate(values)
     except ValidationError as error:
-        raise ValueError(f"config.yaml is not one of a run: {explain(error)}") from None
-    except FileNotFoundError:
-        raise ValueError("config.yaml is missing") from None
-    except (OSError, TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"config.yaml is not readable: {' '.join(str(error).split())}") from None
-    assert isinstance(found, dict)  # or it were no Recipe
-    return found
+        raise ValueError(f"{path}: {explain(error)}") from None
 
 
-def first_recipe(runs: Iterable[Path]) -> dict[str, Any]:
-    """The configuration in the first of the run folders `runs` that has one; empty without."""
-    for run in runs:
-        try:
-            return read_recipe(run)
-        except ValueError:
-            continue
-    return {}
-
-
-def trained_on(recipe: Mapping[str, Any]) -> str:
-    """The model and the data in words; weights from a folder have its name, for their sizes replace the model's."""
-    weights = recipe.get("pretrained", False)
-    model = Path(weights).name if isinstance(weights, str) else recipe["arch"]
-    return f"{'pretrained ' if weights else ''}{model} on {recipe['data']['name']}"
-
-
-def departures(recipe: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Where a recipe differs from another one, in words, of the keys that both have: one may be of another version."""
-    ours, theirs = _flat(recipe), _flat(other)
-    changed = [key for key in theirs if key in ours and _number(ours[key]) != _number(theirs[key])]
-    return [f"{key} is {ours[key]} in place of {theirs[key]}" for key in changed]
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of the recipe by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        elif prefix + str(key) not in NO_RECIPE:
-            found[prefix + str(key)] = value
-    return found
-
-
-def _number(value: Any) -> Any:
-    """A text that is a number as a number: YAML takes 1e-3 for a text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+def _differences(before: dict[str, Any], after: dict[str, Any], prefix: str) -> Iterable[Change]:
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield Change(prefix + key, old, new)

@@ -1,58 +1,30 @@
-"""The engine's own benchmark, engine_benchmark.json of `python -m scripts.bench_engine`, as a table."""
+"""engine_benchmark.json: what the engine's step costs against a plain loop, and gains by each precision."""
 
-from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from reports.records.environment import UNCOMMITTED, Environment
-from reports.records.files import Part, read_as
+from reports.records.benchmark import Blocks
+from reports.records.environment import Machine
+from reports.records.files import Schema
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NO_RECORD = "No record: "
 
 
-def _ordered(interval: list[float]) -> list[float]:
-    median, low, high = interval
-    if not low <= median <= high:
-        raise ValueError(f"{interval} is no median between two limits")
-    return interval
+class NativeHalf(Schema):
+    """Throughput of PyTorch's own fp16 kernels on this CPU."""
 
-
-Interval = Annotated[list[Positive], Field(min_length=3, max_length=3), AfterValidator(_ordered)]  # median, low, high
-
-
-class Native(Part):
     batch_size: int
     throughput_over_fp32: Positive
 
 
-class Engine(Part):
+class EngineBenchmark(Schema):
+    """`ratios` are medians with the ends of their 95% intervals; a `tiny` record is a trial of the command."""
+
     experiment: str
     tiny: bool = False
-    environment: Environment
-    ratios: dict[str, Interval]
+    environment: Machine
+    ratios: dict[str, Annotated[tuple[Positive, Positive, Positive], Field(strict=False)]]
     loader_share_of_bf16_step: Positive
-    native_fp16: Native | None = None
-
-
-def engine_table(path: Path) -> str:
-    """The record in `path` as Markdown; of what may not be shown, why."""
-    try:
-        record = read_as(Engine, path, "one of scripts.bench_engine")
-    except ValueError as error:
-        return f"{NO_RECORD}{path.name} {error}."
-    if record.tiny:
-        return f"{NO_RECORD}{path.name} is of a trial of the command."
-    source, device = record.environment.git, record.environment.device
-    if source is None or not source.committed:
-        return f"{NO_RECORD}the source of {path.name} {UNCOMMITTED}."
-    lines = [f"{record.experiment}, on {device.shown if device else 'unknown hardware'}:", ""]
-    lines += ["| ratio, measured in turns in one process | median | 95% interval |", "| :-- | --: | --: |"]
-    for name, (value, low, high) in record.ratios.items():
-        lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |")
-    lines.append(f"| loader time / bf16 step time | {record.loader_share_of_bf16_step:.4f} | |")
-    if native := record.native_fp16:
-        name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
-        lines.append(f"| {name} | {native.throughput_over_fp32:.4f} | single steps |")
-    return "\n".join(lines)
+    blocks: Blocks | None = None
+    native_fp16: NativeHalf | None = None

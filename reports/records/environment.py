@@ -1,91 +1,116 @@
-"""What a run says of where it ran: environment.json."""
+"""environment.json: where a run ran, in which precision, and its attempts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from reports.records.files import Part, read_object
+from pydantic import Field
+
+from reports.records.files import Schema, read_record
 
 UNCOMMITTED = "had changes that are in no commit, or its commit is not known"
 
 
-class Source(Part):
-    """The state of the source tree: its commit, and whether tracked files differed from it."""
+class Source(Schema):
+    """The state of the source tree: its commit, and whether tracked files differed from it. None is not known."""
 
     commit: str | None = None
     dirty: bool | None = None
 
     @property
     def committed(self) -> bool:
-        """Whether the commit is all there is to know; where not, `UNCOMMITTED` says it of the source."""
+        """Whether the commit is all there is to know; where not, `UNCOMMITTED` says so."""
         return self.commit is not None and self.dirty is False
 
 
-class Attempt(Part):
-    changed: dict[str, Any] | None = None
-    git: Source | None = None
+class Attempt(Schema):
+    """One start of a run. `changed` holds the values before and after of each changed key."""
+
+    started: str | None = None
     command: str | None = None
+    from_step: int = 0
+    changed: dict[str, Annotated[tuple[Any, Any], Field(strict=False)]] = {}
+    git: Source | None = None
 
 
-class Device(Part):
+class Device(Schema):
+    """A CPU has a type and a name alone."""
+
     type: str | None = None
     name: str | None = None
+    memory_gib: float | None = None
+    compute_capability: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    power_limit_watts: float | None = None
 
     @property
-    def shown(self) -> str | None:
+    def label(self) -> str:
         """Its name for readers."""
-        # Runs are paired by the name as it was recorded, so its plural is mended where it is shown.
-        return self.name and self.name.replace(", 1 threads", ", 1 thread")
+        # Runs are paired by the recorded name, so its plural is mended where it is shown.
+        return (self.name or "unknown hardware").replace(", 1 threads", ", 1 thread")
 
 
-class Processor(Part):
+class Processor(Schema):
+    cores: int | None = None
+    threads: int | None = None
+    memory_gib: float | None = None
     instruction_sets: list[str] | None = None
 
 
-class Arithmetic(Part):
+class EffectivePrecision(Schema):
+    """What a precision's switches were while it ran, as torch said."""
+
+    name: str | None = None
+    matrix_dtype: str | None = None
+    arithmetic: str | None = None
+    loss_scaling: bool | None = None
+    cuda_matmul_fp32: str | None = None
+    cudnn_conv_fp32: str | None = None
+    cpu_matmul_fp32: str | None = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its arithmetic is made from another's, so that its speed is not its own."""
+        return self.arithmetic not in (None, "native kernels")
+
+
+class RunPrecision(Schema):
+    """The precision asked for, the one that ran, and how many matrix modules returned which dtype."""
+
     requested: str | None = None
-    effective: dict[str, Any] | None = None
-    module_outputs: dict[str, Any] | None = None
+    effective: EffectivePrecision = Field(default_factory=EffectivePrecision)
+    module_outputs: dict[str, int] = {}
 
 
-class Environment(Part):
-    """What readers of environment.json rely on. Any part may be absent or null: records of other versions lack some."""
+class Machine(Schema):
+    """What a measurement ran on."""
+
+    versions: dict[str, str | None] = {}
+    platform: str | None = None
+    device: Device = Field(default_factory=Device)
+    cpu: Processor = Field(default_factory=Processor)
+    git: Source = Field(default_factory=Source)
+
+
+class Environment(Machine):
+    """environment.json of a run."""
 
     run_id: str | None = None
-    attempts: list[Attempt] | None = None
-    versions: dict[str, Any] | None = None
-    device: Device | None = None
-    cpu: Processor | None = None
-    git: Source | None = None
+    attempts: list[Attempt] = []
+    precision: RunPrecision = Field(default_factory=RunPrecision)
     seed: int | None = None
-    precision: Arithmetic | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        """The source of the run and of each of its attempts that recorded one."""
+        return [self.git, *(attempt.git for attempt in self.attempts if attempt.git)]
+
+    def changed(self, keys: Iterable[str]) -> bool:
+        """Whether an attempt changed one of `keys`."""
+        return any(set(keys) & attempt.changed.keys() for attempt in self.attempts)
 
 
-def read_environment(path: Path) -> tuple[dict[str, Any], str | None]:
-    """The object in environment.json at `path` without null parts, and None; or nothing, and what is wrong with it.
-
-    A file that is missing has nothing, and nothing is wrong with it.
-    """
-    if not path.exists():
-        return {}, None
-    try:
-        found = read_object(Environment, path, "the environment of a run")
-    except ValueError as error:
-        return {}, f"{path} {error}"
-    return {key: part for key, part in found.items() if part is not None}, None
-
-
-def sources(environment: Mapping[str, Any]) -> list[Source]:
-    """The source of a run and of each of its attempts that recorded one."""
-    attempts = [attempt["git"] for attempt in environment.get("attempts", []) if attempt.get("git")]
-    return [Source.model_validate(found) for found in (environment.get("git", {}), *attempts)]
-
-
-def device_name(environment: Mapping[str, Any]) -> str | None:
-    """The hardware as it is shown."""
-    return Device.model_validate(environment.get("device", {})).shown
-
-
-def device_kind(environment: Mapping[str, Any]) -> str | None:
-    """`cpu` or `cuda`."""
-    return Device.model_validate(environment.get("device", {})).type
+def read_environment(path: Path) -> Environment | None:
+    """The record in `path`, None where there is none; raises ValueError as `read_record` does."""
+    return read_record(Environment, path) if path.exists() else None

@@ -1,0 +1,193 @@
+"""comparison.json: all runs of an experiment, a row a precision, and its verdict."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from reports.records.benchmark import Benchmark
+from reports.records.environment import Environment
+from reports.records.files import Schema
+from reports.records.layout import BASELINE, run_name
+from reports.records.metric import Metric
+from reports.records.summary import FINISHED, Status
+
+Verdict = Literal["EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"]
+EQUIVALENT: Verdict = "EQUIVALENT"
+WORSE: Verdict = "WORSE"
+BETTER: Verdict = "BETTER"
+INCONCLUSIVE: Verdict = "INCONCLUSIVE"
+VERDICTS = (EQUIVALENT, WORSE, BETTER, INCONCLUSIVE)
+
+
+class Interval(Schema):
+    """An estimate with its two-sided 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class MetricResult(Schema):
+    """A further metric of a precision: mean and standard deviation over seeds, mean paired difference vs FP32."""
+
+    metric: Metric
+    mean: float
+    sd: float | None = None
+    difference: float | None = None
+
+
+class Drift(Schema):
+    """The median speed-up of the first and of the last third of a measurement in which they differ."""
+
+    first: float
+    last: float
+
+
+class OperatorGrowth(Schema):
+    """The operator whose time grew most over FP32, in ms a step; `fp32_ms` is None for one too short to be listed."""
+
+    name: str
+    fp32_ms: float | None
+    ms: float
+
+
+class RunResult(Schema):
+    """One run as evidence: its figures count where `status` is finished; otherwise `reason` says why not.
+
+    `value` is the deciding metric of the final weights, `value_fp32` that of the same weights evaluated in FP32.
+    """
+
+    precision: str
+    seed: int
+    status: Status
+    reason: str | None = None
+    experiment: str | None = None
+    metrics: list[Metric] = []
+    value: float | None = None
+    value_fp32: float | None = None
+    best: float | None = None
+    others: dict[str, float] = {}
+    samples_per_sec: float | None = None
+    compute_samples_per_sec: float | None = None
+    data_wait_pct: float | None = None
+    peak_memory_mib: float | None = None
+    saved_for_backward_mib: float | None = None
+    train_seconds: float | None = None
+    skipped_steps: int | None = None
+    nonfinite_loss_steps: int | None = None
+    arithmetic: str | None = None
+    smoke: bool = False
+    device: str | None = None
+    eval_samples: int | None = None
+    config_sha256: str | None = None
+    initial_weights_sha256: str | None = None
+    data_order_sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        return run_name(self.precision, self.seed)
+
+    @property
+    def finished(self) -> bool:
+        return self.status == FINISHED
+
+    @property
+    def metric(self) -> Metric | None:
+        """The metric that decides."""
+        return self.metrics[0] if self.metrics else None
+
+
+class Row(Schema):
+    """One precision over its seeds. A figure that was not measured is None.
+
+    `seeds` counts the runs in `mean` and `sd`, `pairs` those in `difference`, whose interval needs two of them.
+    `margin` is in the metric's own unit. Speed is from the benchmark; memory and its ratios vs FP32 are from the runs.
+    """
+
+    experiment: str
+    precision: str
+    seeds: int
+    pairs: int
+    metric: Metric | None = None
+    mean: float | None = None
+    sd: float | None = None
+    difference: float | None = None
+    interval: Interval | None = None
+    margin: float | None = None
+    verdict: Verdict | None = None
+    looks: int = 1
+    seeds_needed: int | None = None
+    others: list[MetricResult] = []
+    samples_per_sec: float | None = None
+    speedup: Interval | None = None
+    drift: Drift | None = None
+    slower_in: OperatorGrowth | None = None
+    peak_memory_mib: float | None = None
+    peak_ratio: float | None = None
+    saved_for_backward_mib: float | None = None
+    saved_ratio: float | None = None
+    skipped_steps: int | None = None
+    train_seconds: float | None = None
+    device: str | None = None
+    status: Status
+    reason: str | None = None
+    arithmetic: str | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.precision == BASELINE
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its arithmetic is made from another precision's, so that its speed is not its own."""
+        return self.arithmetic not in (None, "native kernels")
+
+
+class Comparison(Schema):
+    """A comparison; `margin` is that of the configuration, `looks` how often a verdict was asked for."""
+
+    experiment: str
+    command: str
+    smoke: bool = False
+    margin: float = Field(gt=0, allow_inf_nan=False)
+    looks: int = Field(default=1, gt=0)
+    precisions: list[str] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1)
+    rows: list[Row]
+    runs: list[RunResult]
+    benchmark: Benchmark | None = None
+    environment: Environment | None = None
+    commits: list[str] = []
+    committed: bool = False
+    torch: list[str] = []
+
+    @property
+    def metric(self) -> Metric | None:
+        """The metric that decides."""
+        return next((run.metric for run in self.runs if run.metric), None)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every row is finished, with all of its seeds and its speed."""
+        return all(row.status == FINISHED for row in self.rows)
+
+    @property
+    def mixed_rows(self) -> list[Row]:
+        """The rows of the precisions that are compared with FP32."""
+        return [row for row in self.rows if not row.is_baseline]
+
+    def row(self, precision: str) -> Row | None:
+        return next((row for row in self.rows if row.precision == precision), None)
+
+    def runs_of(self, precision: str) -> list[RunResult]:
+        return [run for run in self.runs if run.precision == precision]
+
+
+class Plan(Schema):
+    """What of a comparison.json a comparison is made anew from; the rest follows from the run records."""
+
+    command: str
+    margin: float = Field(gt=0, allow_inf_nan=False)
+    looks: int = Field(default=1, gt=0)
+    precisions: list[str] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1)

@@ -1,0 +1,84 @@
+"""What a metric is. The task declares it, every record carries it, and every table and chart formats by it."""
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from reports.records.files import Schema
+
+PREFIX = "eval/"
+
+
+class Metric(Schema):
+    """One figure of an evaluation.
+
+    `range` holds the lowest and the highest value it can have; None is no limit. A share (from 0 to 1) in the unit
+    "%" is shown times 100. `decimals` are those of the shown value.
+    """
+
+    name: str
+    unit: str = ""
+    range: tuple[float | None, float | None] = Field(default=(None, None), strict=False)  # JSON has no tuples
+    higher_is_better: bool
+    decimals: int = 4
+
+    @property
+    def key(self) -> str:
+        """Its name in every record."""
+        return PREFIX + self.name
+
+    @property
+    def fp32_key(self) -> str:
+        """The same weights, evaluated in FP32."""
+        return f"{self.key}_fp32"
+
+    @property
+    def held_out_key(self) -> str:
+        """On the part of the training data that was held out."""
+        return f"{PREFIX}held_out_{self.name}"
+
+    @property
+    def label(self) -> str:
+        """Its name in a sentence."""
+        return self.name.replace("_", " ")
+
+    @property
+    def scale(self) -> float:
+        """What a recorded value is multiplied by to be shown."""
+        return 100.0 if self.unit == "%" and self.range == (0, 1) else 1.0
+
+    @property
+    def difference_unit(self) -> str:
+        """The unit of a difference: two percentages differ by points."""
+        return "points" if self.unit == "%" else self.unit
+
+    @property
+    def width(self) -> float | None:
+        """From the lowest to the highest value; None for a metric without limits."""
+        low, high = self.range
+        return None if low is None or high is None else high - low
+
+    def impossible(self, value: float) -> bool:
+        """Whether `value` lies outside the range. NaN does where the range has two ends, as a loss may be NaN."""
+        low, high = self.range
+        if value != value:
+            return self.width is not None
+        return (low is not None and value < low) or (high is not None and value > high)
+
+
+# Metrics of the records that do not declare theirs, which came before the declaration did.
+UNDECLARED = {
+    metric.key: metric
+    for metric in (
+        Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
+        Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False),
+        Metric(name="perplexity", range=(1, None), higher_is_better=False, decimals=2),
+    )
+}
+
+
+def undeclared(first: str | None, keys: Iterable[str]) -> list[Metric]:
+    """The metrics among `keys` of a record that declares none; `first` is the key of the one that decides."""
+    keys = set(keys)
+    known = [metric for key, metric in UNDECLARED.items() if key in keys]
+    return sorted(known, key=lambda metric: metric.key != first)
