@@ -12,8 +12,8 @@ from torch import nn
 
 from models import text
 from train.data.text_sets import language
-from train.experiment.config import Experiment
-from train.experiment.run import main
+from reports.records.config import Experiment
+from train.cli.run import main
 from train.experiment.tasks import language_modelling as task
 
 
