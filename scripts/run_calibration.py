@@ -21,6 +21,7 @@ from train.engine.meter import Meter, synchronize
 from train.experiment import environment
 from train.experiment import setup as assemble
 from train.experiment.benchmark import interleave, resting
+from train.experiment.seeding import seed_everything
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "reports" / "results" / "calibration.json"
@@ -122,7 +123,7 @@ def train(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: boo
     precision = assemble.build_precision("fp32", config, device)
     model = assemble.build_model(build, config, seed, device)
     batches, evaluation = task.load(config, seed, device, smoke)
-    assemble.seed_everything(seed)
+    seed_everything(seed)
     trainer = assemble.build_trainer(model, task, config, batches, precision)
     plan, nothing = assemble.plan(config, batches), lambda *_: None
     fit(trainer, batches, plan, Meter(device), Progress(), nothing, nothing, nothing)

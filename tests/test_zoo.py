@@ -18,6 +18,7 @@ from train.engine.step import Batch, Trainer
 from train.experiment import preflight
 from train.experiment import setup as assemble
 from train.experiment.config import Experiment, load, model_scripts
+from train.experiment.seeding import random_state, restore_random_state
 from train.experiment.setup import Build
 from train.experiment.tasks import Task
 
@@ -140,10 +141,10 @@ def test_a_resumed_run_takes_the_same_steps(name: str) -> None:
     losses(whole, batch, 4)
     torch.manual_seed(5)
     losses(half, batch, 2)
-    state, random_state = copy.deepcopy(half.state_dict()), checkpoint.random_state()
+    state, generators = copy.deepcopy(half.state_dict()), random_state()
     torch.manual_seed(6)
     resumed.load_state_dict(state)
-    checkpoint.restore_random_state(random_state)
+    restore_random_state(generators)
     losses(resumed, batch, 2)
     assert same_state(whole.model, resumed.model)
 

@@ -168,14 +168,15 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     torch.manual_seed(7)
     for number, batch in enumerate(batches):
         if number == 5:
-            state = {"trainer": whole.state_dict(), "random": checkpoint.random_state()}
-            checkpoint.save(tmp_path / "last.pt", state)
+            random = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state()}
+            checkpoint.save(tmp_path / "last.pt", {"trainer": whole.state_dict(), "random": random})
         whole.step([batch])
 
     resumed = cuda_trainer(precision, seed=1, **settings)
     state = checkpoint.load(tmp_path / "last.pt")
     resumed.load_state_dict(state["trainer"])
-    checkpoint.restore_random_state(state["random"])
+    torch.set_rng_state(state["random"]["cpu"])
+    torch.cuda.set_rng_state(state["random"]["cuda"])
     for batch in batches[5:]:
         resumed.step([batch])
     assert_same(resumed.state_dict(), whole.state_dict())

@@ -184,7 +184,7 @@ def resumable_attempt(precision: str, state: dict[str, Any] | None = None, seed:
     if state is not None:
         trainer.load_state_dict(state["trainer"])
         progress = Progress(**state["progress"])
-        checkpoint.restore_random_state(state["random"])
+        torch.set_rng_state(state["random"])
     batches = Listed(image_batches(9, size=4) + image_batches(1, size=3), shuffle=True)
     return Attempt(trainer, batches, plan(STEPS, **RESUMABLE), progress)
 
@@ -195,7 +195,7 @@ def save_of(attempt: Attempt, path: Path) -> Callable[[], None]:
         {
             "trainer": attempt.trainer.state_dict(),
             "progress": vars(attempt.progress),
-            "random": checkpoint.random_state(),
+            "random": torch.get_rng_state(),
         },
     )
 

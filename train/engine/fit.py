@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from train.engine.errors import Interrupted
-from train.engine.meter import Meter
-from train.engine.precision import Precision
-from train.engine.step import Batch, Forward, Trainer
+from .errors import Interrupted
+from .meter import Meter
+from .precision import Precision
+from .step import Batch, Forward, Trainer
 
 Score = Callable[[Tensor, Tensor], Mapping[str, Tensor]]
 

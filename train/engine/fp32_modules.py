@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from train.engine.errors import unknown
-from train.engine.precision import Precision
+from .errors import unknown
+from .precision import Precision
 
 
 def keep_in_fp32(model: nn.Module, names: Iterable[str], precision: Precision) -> None:

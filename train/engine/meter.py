@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from train.engine.allocator import return_freed_memory
+from .allocator import return_freed_memory
 
 MIB = 2**20
 COUNTERS = ("samples", "tokens", "steps", "seconds", "data_seconds")

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
-from train.engine.errors import Diverged, EngineFault, Refused, unknown
+from .emulated_fp16 import half_on_cpu, native_half_is_fast
+from .errors import Diverged, EngineFault, Refused, unknown
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from train.engine.errors import EngineFault
-from train.engine.fp32_modules import in_islands
-from train.engine.meter import MIB
-from train.engine.precision import Precision
-from train.engine.step import Batch, Forward, Loss, bare
+from .errors import EngineFault
+from .fp32_modules import in_islands
+from .meter import MIB
+from .precision import Precision
+from .step import Batch, Forward, Loss, bare
 
 MATRIX_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

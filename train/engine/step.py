@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from train.engine.buffers import Snapshot
-from train.engine.errors import Diverged
-from train.engine.precision import Precision, Update
 from train.experiment.optimizers import Schedule, set_learning_rate
+
+from .buffers import Snapshot
+from .errors import Diverged
+from .precision import Precision, Update
 
 Batch = Mapping[str, Tensor]
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]

@@ -26,6 +26,7 @@ from train.experiment import setup as assemble
 from train.experiment.config import load
 from train.experiment.folder import BEST, LAST, RunFolder, lock_folder, open_folder
 from train.experiment.preflight import rehearse
+from train.experiment.seeding import random_state, restore_random_state, seed_everything
 from train.experiment.setup import Build, digest_of
 from train.experiment.tasks import Task
 from train.tracking.record import Record
@@ -76,7 +77,7 @@ class Run:
         self.initial_weights = digest_of(self.model)
         self.train, self.evaluation = self.task.load(self.config, self.seed, self.device, smoke)
         self.plan = assemble.plan(self.config, self.train)
-        assemble.seed_everything(self.seed)
+        seed_everything(self.seed)
         self.trainer = assemble.build_trainer(self.model, self.task, self.config, self.train, self.precision)
         self.first_batch = next(self.train.epoch(0))
         try:
@@ -153,7 +154,7 @@ class Run:
         self.meter.load_state_dict(state["meter"])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            checkpoint.restore_random_state(state.get("random"))
+            restore_random_state(state.get("random"))
         for warning in caught:
             print(f"warning: {warning.message}", flush=True)
         print(f"{folder.path}: going on from step {self.trainer.step_count} of {self.plan.steps}", flush=True)
@@ -241,7 +242,7 @@ class Run:
                 "trainer": self.trainer.state_dict(),
                 "progress": asdict(self.progress),
                 "meter": self.meter.state_dict(),
-                "random": checkpoint.random_state(),
+                "random": random_state(),
             },
         )
 

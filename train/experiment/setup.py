@@ -2,13 +2,11 @@
 
 import hashlib
 import importlib
-import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import UninitializedParameter
@@ -22,6 +20,7 @@ from train.engine.precision import Precision, ScalerSettings
 from train.engine.step import Trainer
 from train.experiment.config import Experiment, load
 from train.experiment.optimizers import build_optimizer, build_schedule, parameter_groups
+from train.experiment.seeding import seed_everything
 from train.experiment.tasks import Task
 
 Build = Callable[[Experiment], nn.Module]
@@ -53,13 +52,6 @@ def set_up_process(config: Experiment, device: torch.device) -> None:
         torch.backends.cudnn.deterministic = config.deterministic
     else:
         keep_freed_memory()
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch (all devices)."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 def build_model(build: Build, config: Experiment, seed: int, device: torch.device) -> nn.Module:
