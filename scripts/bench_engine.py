@@ -30,7 +30,7 @@ from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 from train.experiment import environment
 from train.experiment.benchmark import Step, interleave
-from train.experiment.optimizers import build_optimizer, parameter_groups
+from train.experiment.optimizers import build_optimizer
 from train.experiment.tasks import image_classification as task
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -71,8 +71,7 @@ def engine_step(precision: str, batch: Batch) -> Step:
     """The same step through the engine, with its checks, its gradient norm and its transaction."""
     device = batch["images"].device
     model = fresh_model(device)
-    groups = parameter_groups(model, 1e-4, decay_norm_and_bias=True)
-    optimizer = build_optimizer("sgd", groups, 0.0, None, device, momentum=0.9)
+    optimizer = build_optimizer(model, "sgd", 0.0, 1e-4, True, None, {"momentum": 0.9}, device)
     trainer = Trainer(
         model, task.forward, F.cross_entropy, task.weight, [optimizer], lambda step: 1.0, Precision(precision, device)
     )

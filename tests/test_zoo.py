@@ -125,8 +125,7 @@ def test_channels_last_and_contiguous_agree(name: str) -> None:
 def test_one_batch_can_be_learnt_by_heart(name: str) -> None:
     trainer = trainer_of(name)
     trainer.optimizers = [torch.optim.AdamW(trainer.model.parameters(), lr=2e-3)]
-    for group in trainer.optimizers[0].param_groups:
-        group["initial_lr"] = 2e-3
+    trainer.peak_rates = [[2e-3]]
     trainer.schedule = lambda step: 1.0
     first = losses(trainer, parts(name)[3], 1)[0]
     # Most need a few dozen steps; sigmoids begin flat and need hundreds.

@@ -205,6 +205,32 @@ def test_fused_optimizer_does_not_hide_the_skip() -> None:
         assert rate == pytest.approx(0.01 * (1 - (step - skips_before[step]) / 40))
 
 
+def test_rates_of_all_groups_and_optimizers_are_their_own_peaks_times_the_schedule() -> None:
+    pair = Pair()
+    optimizers = [
+        make_optimizer(pair.first, "sgd", lr=0.4),
+        torch.optim.RMSprop([{"params": [pair.second.weight], "lr": 0.2}, {"params": [pair.second.bias]}], lr=0.01),
+    ]
+    forward = lambda model, batch: (model(batch["images"], True), batch["labels"])  # noqa: E731
+    trainer = make_trainer("fp32", pair, optimizers, forward=forward, schedule=falling(4))
+    for factor, batch in zip((1.0, 0.75, 0.5), pair_batches(3), strict=True):
+        trainer.step([batch])
+        rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+        assert rates == [[0.4 * factor] * 2, [0.2 * factor, 0.01 * factor]]
+
+
+def test_a_resumed_trainer_keeps_its_own_peaks_and_reads_checkpoints_that_hold_initial_rates() -> None:
+    first, resumed = make_trainer(schedule=falling(4)), make_trainer(schedule=falling(4))
+    take(first, image_batches(3))
+    state = copy.deepcopy(first.state_dict())
+    assert "initial_lr" not in state["optimizers"][0]["param_groups"][0]
+    for group in state["optimizers"][0]["param_groups"]:
+        group["initial_lr"] = 0.05  # as earlier versions wrote it
+    resumed.load_state_dict(state)
+    assert take(resumed, image_batches(1, seed=5)) == [0.05 * 0.25] == take(first, image_batches(1, seed=5))
+    assert_same(resumed.model.state_dict(), first.model.state_dict())
+
+
 def test_read_window_counts_skips_and_gives_the_scale() -> None:
     first, second = image_batches(2)
     trainer = make_trainer("fp16", init_scale=1024.0)

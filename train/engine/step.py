@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from train.experiment.optimizers import Schedule, set_learning_rate
-
 from .buffers import Snapshot
 from .errors import Diverged
 from .precision import Precision, Update
@@ -17,6 +15,7 @@ from .precision import Precision, Update
 Batch = Mapping[str, Tensor]
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
+Schedule = Callable[[int], float]
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -40,8 +39,9 @@ class Trainer:
 
     `forward(model, batch)` gives (logits, labels), `loss(float32 logits, labels)` their mean loss, and
     `weight(batch)` how many labels that mean is over: a number, or a 0-d tensor where counting it on
-    the host would wait for the device. `ema_decay` keeps an FP32 exponential moving average of the
-    weights, moved by applied steps only.
+    the host would wait for the device. The rate of every optimizer group is the `lr` it is given with
+    times `schedule(applied_step)`. `ema_decay` keeps an FP32 exponential moving average of the weights,
+    moved by applied steps only.
 
     `step_count` counts attempted steps, `applied_step` those that moved the weights; the learning rate
     and the average know the second alone.
@@ -63,6 +63,7 @@ class Trainer:
         self.model = model
         self.forward, self.loss, self.weight = forward, loss, weight
         self.optimizers, self.schedule, self.precision = list(optimizers), schedule, precision
+        self.peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
         self.clip_norm = clip_norm
         self.ema: AveragedModel | None = None
         if ema_decay is not None:
@@ -94,7 +95,10 @@ class Trainer:
         The gradient is that of the mean loss over the whole window, whatever its micro-batches' sizes.
         Raises `Diverged` on a non-finite gradient without loss scaling, or when scaling gives up.
         """
-        set_learning_rate(self.optimizers, self.schedule(self.applied_step))
+        factor = self.schedule(self.applied_step)
+        for optimizer, peaks in zip(self.optimizers, self.peak_rates, strict=True):
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * factor
         self.snapshot.take(self.precision.held_back)
         weights = [self.weight(batch) for batch in window]
         total = sum(weights)

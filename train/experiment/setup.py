@@ -19,7 +19,7 @@ from train.engine.fp32_modules import keep_in_fp32
 from train.engine.precision import Precision, ScalerSettings
 from train.engine.step import Trainer
 from train.experiment.config import Experiment, load
-from train.experiment.optimizers import build_optimizer, build_schedule, parameter_groups
+from train.experiment.optimizers import build_optimizer, build_schedule
 from train.experiment.seeding import seed_everything
 from train.experiment.tasks import Task
 
@@ -99,8 +99,9 @@ def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batch
     keep_in_fp32(model, config.fp32_modules, precision)
     per_epoch = steps_per_epoch(train, config.accumulate)
     unit = per_epoch if config.epochs is not None else 1
-    settings = config.optimizer.model_dump()
-    groups = parameter_groups(model, settings.pop("weight_decay"), settings.pop("decay_norm_and_bias"))
+    arguments = config.optimizer.model_dump()
+    common = {key: arguments.pop(key) for key in ("name", "lr", "weight_decay", "decay_norm_and_bias", "fused")}
+    optimizer = build_optimizer(model, **common, arguments=arguments, device=precision.device)
     schedule = build_schedule(
         config.schedule.name,
         total=plan(config, train).steps,
@@ -114,7 +115,7 @@ def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batch
         task.forward,
         task.loss(config),
         task.weight,
-        [build_optimizer(groups=groups, device=precision.device, **settings)],
+        [optimizer],
         schedule,
         precision,
         clip_norm=config.clip_norm,
