@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from .emulated_fp16 import half_on_cpu, native_half_is_fast
 from .errors import Diverged, EngineFault, Refused, unknown
+from .fp32_modules import keep_in_fp32
 
 
 @dataclass(frozen=True)
@@ -150,10 +151,11 @@ class Precision:
             "cpu_matmul_fp32": backends.mkldnn.matmul.fp32_precision,
         }
 
-    def check_model(self, model: nn.Module) -> None:
-        """Raise `Refused` for a model that mixed precision cannot train: half weights, sparse gradients.
+    def prepare(self, model: nn.Module, fp32_modules: Sequence[str] = ()) -> None:
+        """Make `model` ready for this precision, once; the modules at the paths `fp32_modules` stay in FP32.
 
-        Mixed precision keeps FP32 weights; with fp16 weights the update of a small gradient rounds to zero.
+        Raises `Refused` for a model that mixed precision cannot train: half weights, sparse gradients. Weights
+        are FP32 in every precision; in fp16 ones the update of a small gradient would round to zero.
         """
         for name, parameter in model.named_parameters():
             if parameter.is_floating_point() and parameter.dtype.itemsize < 4:
@@ -162,6 +164,7 @@ class Precision:
         for name, module in model.named_modules():
             if getattr(module, "sparse", False):
                 raise Refused(f"module {name!r} yields sparse gradients, which the step cannot clip: set sparse=False")
+        keep_in_fp32(model, fp32_modules, self._without_autocast if self.arithmetic.autocast else None)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -230,6 +233,11 @@ class Precision:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.scaler.load_state_dict(state["scaler"])
         self.consecutive_skips = state["consecutive_skips"]
+
+    @contextmanager  # torch.compile cannot trace the hooks of `keep_in_fp32` with a bare torch.autocast
+    def _without_autocast(self) -> Iterator[None]:
+        with torch.autocast(self.device.type, enabled=False):
+            yield
 
     def _kernels(self) -> AbstractContextManager[Any]:
         return half_on_cpu() if self.emulated else nullcontext()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import EngineFault
-from .fp32_modules import in_islands
+from .fp32_modules import inside_fp32_modules
 from .meter import MIB
 from .precision import Precision
 from .step import Batch, Forward, Loss, bare
@@ -87,7 +87,7 @@ def _output_dtypes(model: nn.Module) -> Iterator[Counter[str]]:
     def note(module: nn.Module, inputs: object, output: Tensor) -> None:
         counts[str(output.dtype).removeprefix("torch.")] += 1
 
-    outside = set(bare(model).modules()) - in_islands(bare(model))
+    outside = set(bare(model).modules()) - inside_fp32_modules(bare(model))
     modules = [module for module in bare(model).modules() if module in outside and isinstance(module, MATRIX_MODULES)]
     handles = [module.register_forward_hook(note) for module in modules]
     try:

@@ -41,7 +41,7 @@ class Trainer:
     `weight(batch)` how many labels that mean is over: a number, or a 0-d tensor where counting it on
     the host would wait for the device. The rate of every optimizer group is the `lr` it is given with
     times `schedule(applied_step)`. `ema_decay` keeps an FP32 exponential moving average of the weights,
-    moved by applied steps only.
+    moved by applied steps only. The modules at the paths `fp32_modules` compute in FP32.
 
     `step_count` counts attempted steps, `applied_step` those that moved the weights; the learning rate
     and the average know the second alone.
@@ -58,8 +58,9 @@ class Trainer:
         precision: Precision,
         clip_norm: float | None = None,
         ema_decay: float | None = None,
+        fp32_modules: Sequence[str] = (),
     ) -> None:
-        precision.check_model(model)
+        precision.prepare(bare(model), fp32_modules)
         self.model = model
         self.forward, self.loss, self.weight = forward, loss, weight
         self.optimizers, self.schedule, self.precision = list(optimizers), schedule, precision

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from train.engine.errors import EngineFault, Interrupted, Refused
 from train.engine.fit import Score
-from train.engine.fp32_modules import idle_islands
+from train.engine.fp32_modules import uncalled_fp32_modules
 from train.engine.precision import Precision
 from train.engine.saved_for_backward import Probe, probe
 from train.engine.step import Batch, Forward, Trainer
@@ -135,7 +135,7 @@ def examine(
 
 
 def _idle_faults(where: "_Where") -> list[str]:
-    idle = idle_islands(where.model, where.called)
+    idle = uncalled_fp32_modules(where.model, where.called)
     return [f"fp32_modules: {_shortened(idle)}: never called by itself; name what calls it"] if idle else []
 
 

@@ -15,7 +15,6 @@ from train.data.source import rely_on_cache_without_network, root_cause
 from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, steps_per_epoch
-from train.engine.fp32_modules import keep_in_fp32
 from train.engine.precision import Precision, ScalerSettings
 from train.engine.step import Trainer
 from train.experiment.config import Experiment, load
@@ -96,7 +95,6 @@ def build_precision(name: str, config: Experiment, device: torch.device) -> Prec
 
 def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batches, precision: Precision) -> Trainer:
     """Model, optimizer and schedule of an experiment, ready to step."""
-    keep_in_fp32(model, config.fp32_modules, precision)
     per_epoch = steps_per_epoch(train, config.accumulate)
     unit = per_epoch if config.epochs is not None else 1
     arguments = config.optimizer.model_dump()
@@ -120,6 +118,7 @@ def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batch
         precision,
         clip_norm=config.clip_norm,
         ema_decay=config.ema_decay,
+        fp32_modules=config.fp32_modules,
     )
 
 
