@@ -24,7 +24,7 @@ from reports.records.files import write_json
 from train.cli.terminal import print_table
 from train.data.resident import ResidentImages
 from train.engine.allocator import keep_freed_memory
-from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
+from train.engine.emulated_fp16 import emulated_fp16, native_fp16_is_fast
 from train.engine.meter import synchronize
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
@@ -52,10 +52,10 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4, fused=fused)
     dtype = DTYPES[precision]
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    half = precision == "fp16" and emulate and device.type == "cpu" and not native_half_is_fast()
+    half = precision == "fp16" and emulate and device.type == "cpu" and not native_fp16_is_fast()
 
     def step() -> Tensor:
-        with half_on_cpu() if half else contextlib.nullcontext():
+        with emulated_fp16() if half else contextlib.nullcontext():
             optimizer.zero_grad(set_to_none=True)
             with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
                 loss = F.cross_entropy(model(images), labels)

@@ -58,7 +58,7 @@ def losses(trainer: Trainer, batch: Batch, steps: int) -> list[float]:
     found = []
     for _ in range(steps):
         trainer.step([batch])
-        found.append(trainer.read_window()["train/loss"])
+        found.append(trainer.read_metrics()["train/loss"])
     return found
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.engine.tiny import CPU, CPU_PRECISIONS, classify, image_batches, make_optimizer
 from train.engine.errors import Refused
 from train.engine.precision import Precision
-from train.engine.saved_for_backward import probe
+from train.engine.saved_for_backward import trial_pass
 from train.engine.step import Trainer
 
 MIXED = [name for name in CPU_PRECISIONS if name != "fp32"]
@@ -115,8 +115,8 @@ def test_the_region_around_an_fp32_module_goes_on_after_a_failure_in_it(name: st
 def test_the_trial_pass_expects_half_outside_fp32_modules_alone(name: str) -> None:
     model, precision = net(), Precision(name, CPU)
     precision.prepare(model, ["middle", "recurrent"])
-    found = probe(model, classify, F.cross_entropy, image_batches(1)[0], precision)
-    assert found.matrix_dtypes == {str(precision.matrix_dtype).removeprefix("torch."): 2}  # first and last
+    result = trial_pass(model, classify, F.cross_entropy, image_batches(1)[0], precision)
+    assert result.matrix_dtypes == {str(precision.matrix_dtype).removeprefix("torch."): 2}  # first and last
 
 
 def test_an_unknown_module_is_refused_with_the_nearest() -> None:

@@ -20,7 +20,7 @@ from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 from train.engine.fit import Batches, Progress, evaluate, fit, is_better, last_batch
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision, require_available
-from train.engine.saved_for_backward import Probe
+from train.engine.saved_for_backward import TrialPass
 from train.experiment import environment
 from train.experiment import setup as assemble
 from train.experiment.config import load
@@ -81,7 +81,7 @@ class Run:
         self.trainer = assemble.build_trainer(self.model, self.task, self.config, self.train, self.precision)
         self.first_batch = next(self.train.epoch(0))
         try:
-            self.probe: Probe = rehearse(
+            self.trial: TrialPass = rehearse(
                 self.trainer, self.task.score, self.first_batch, last_batch(self.evaluation), self.config.num_classes
             )
         except EngineFault as error:
@@ -116,7 +116,7 @@ class Run:
             raise
         except Diverged as error:
             status, reason = "diverged", str(error)
-            self._log(self.trainer.read_window())  # with the value that is not finite, as it was
+            self._log(self.trainer.read_metrics())  # with the value that is not finite, as it was
             raise
         except Refused as error:  # of a sample that is read only now
             reason = str(error)
@@ -200,7 +200,8 @@ class Run:
         self.record.log({"train/step": self.trainer.step_count, **self._compute_throughput()})
 
     def _log(self, metrics: dict[str, Any]) -> None:
-        self.record.log({**metrics, "memory/saved_for_backward_mib": self.probe.saved_mib})
+        reason = {"throughput/reason": self.meter.unmeasured_reason}
+        self.record.log({**metrics, **reason, "memory/saved_for_backward_mib": self.trial.saved_mib})
         self.bar.update(metrics)
 
     def _score(self, precision: Precision, batches: Batches) -> dict[str, float]:
@@ -267,8 +268,8 @@ class Run:
     def _precision_facts(self) -> dict[str, Any]:
         return {
             "requested": self.precision_name,
-            "effective": self.precision.describe(),
-            "module_outputs": self.probe.matrix_dtypes,
+            "effective": asdict(self.precision.describe()),
+            "module_outputs": self.trial.matrix_dtypes,
         }
 
     def _summary(self, status: str, reason: str | None, seconds: float) -> dict[str, Any]:
