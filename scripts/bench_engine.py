@@ -24,13 +24,13 @@ from reports.records.files import write_json
 from train.cli.terminal import print_table
 from train.data.resident import ResidentImages
 from train.engine.allocator import keep_freed_memory
-from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
+from train.engine.emulated_fp16 import emulated_fp16, native_fp16_is_fast
 from train.engine.meter import synchronize
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 from train.experiment import environment
 from train.experiment.benchmark import Step, interleave
-from train.experiment.optimizers import build_optimizer, parameter_groups
+from train.experiment.optimizers import build_optimizer
 from train.experiment.tasks import image_classification as task
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -52,10 +52,10 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4, fused=fused)
     dtype = DTYPES[precision]
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    half = precision == "fp16" and emulate and device.type == "cpu" and not native_half_is_fast()
+    half = precision == "fp16" and emulate and device.type == "cpu" and not native_fp16_is_fast()
 
     def step() -> Tensor:
-        with half_on_cpu() if half else contextlib.nullcontext():
+        with emulated_fp16() if half else contextlib.nullcontext():
             optimizer.zero_grad(set_to_none=True)
             with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
                 loss = F.cross_entropy(model(images), labels)
@@ -71,8 +71,7 @@ def engine_step(precision: str, batch: Batch) -> Step:
     """The same step through the engine, with its checks, its gradient norm and its transaction."""
     device = batch["images"].device
     model = fresh_model(device)
-    groups = parameter_groups(model, 1e-4, decay_norm_and_bias=True)
-    optimizer = build_optimizer("sgd", groups, 0.0, None, device, momentum=0.9)
+    optimizer = build_optimizer(model, "sgd", 0.0, 1e-4, True, None, {"momentum": 0.9}, device)
     trainer = Trainer(
         model, task.forward, F.cross_entropy, task.weight, [optimizer], lambda step: 1.0, Precision(precision, device)
     )

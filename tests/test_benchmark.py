@@ -98,7 +98,7 @@ def test_the_plain_loop_computes_what_the_engine_computes(precision):
     for _ in range(3):
         loss = plain()
         engine()
-        assert trainer.read_window()["train/loss"] == loss.item()  # type: ignore[attr-defined]
+        assert trainer.read_metrics()["train/loss"] == loss.item()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from train.engine.step import Batch, Trainer
 from train.experiment import preflight
 from train.experiment import setup as assemble
 from train.experiment.config import Experiment, load, model_scripts
+from train.experiment.seeding import random_state, restore_random_state
 from train.experiment.setup import Build
 from train.experiment.tasks import Task
 
@@ -57,7 +58,7 @@ def losses(trainer: Trainer, batch: Batch, steps: int) -> list[float]:
     found = []
     for _ in range(steps):
         trainer.step([batch])
-        found.append(trainer.read_window()["train/loss"])
+        found.append(trainer.read_metrics()["train/loss"])
     return found
 
 
@@ -124,8 +125,7 @@ def test_channels_last_and_contiguous_agree(name: str) -> None:
 def test_one_batch_can_be_learnt_by_heart(name: str) -> None:
     trainer = trainer_of(name)
     trainer.optimizers = [torch.optim.AdamW(trainer.model.parameters(), lr=2e-3)]
-    for group in trainer.optimizers[0].param_groups:
-        group["initial_lr"] = 2e-3
+    trainer.peak_rates = [[2e-3]]
     trainer.schedule = lambda step: 1.0
     first = losses(trainer, parts(name)[3], 1)[0]
     # Most need a few dozen steps; sigmoids begin flat and need hundreds.
@@ -140,10 +140,10 @@ def test_a_resumed_run_takes_the_same_steps(name: str) -> None:
     losses(whole, batch, 4)
     torch.manual_seed(5)
     losses(half, batch, 2)
-    state, random_state = copy.deepcopy(half.state_dict()), checkpoint.random_state()
+    state, generators = copy.deepcopy(half.state_dict()), random_state()
     torch.manual_seed(6)
     resumed.load_state_dict(state)
-    checkpoint.restore_random_state(random_state)
+    restore_random_state(generators)
     losses(resumed, batch, 2)
     assert same_state(whole.model, resumed.model)
 

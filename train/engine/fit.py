@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from train.engine.errors import Interrupted
-from train.engine.meter import Meter
-from train.engine.precision import Precision
-from train.engine.step import Batch, Forward, Trainer
+from .errors import Interrupted
+from .meter import Meter
+from .precision import Precision
+from .step import Batch, Forward, Trainer
 
 Score = Callable[[Tensor, Tensor], Mapping[str, Tensor]]
 
@@ -67,18 +67,18 @@ def is_better(value: float, best: float | None, higher: bool) -> bool:
 
 
 def steps_per_epoch(batches: Batches, accumulate: int) -> int:
-    """Optimizer steps in an epoch; the last window may be short."""
+    """Optimizer steps in an epoch; the last one may have fewer micro-batches."""
     return math.ceil(batches.batches / accumulate)
 
 
-def windows(batches: Batches, accumulate: int, step: int) -> Iterator[list[Batch]]:
-    """The windows of micro-batches from attempted step `step` on, epoch after epoch, without end."""
-    epoch, window = divmod(step, steps_per_epoch(batches, accumulate))
+def micro_batches_by_step(batches: Batches, accumulate: int, step: int) -> Iterator[list[Batch]]:
+    """The micro-batches of each step from attempted step `step` on, epoch after epoch, without end."""
+    epoch, first = divmod(step, steps_per_epoch(batches, accumulate))
     while True:
-        stream = batches.epoch(epoch, start=window * accumulate)
+        stream = batches.epoch(epoch, start=first * accumulate)
         while micro_batches := list(islice(stream, accumulate)):
             yield micro_batches
-        epoch, window = epoch + 1, 0
+        epoch, first = epoch + 1, 0
 
 
 def fit(
@@ -87,7 +87,7 @@ def fit(
     plan: Plan,
     meter: Meter,
     progress: Progress,
-    on_log: Callable[[dict[str, Any]], None],
+    on_log: Callable[[dict[str, float]], None],
     on_evaluate: Callable[[], None],
     on_checkpoint: Callable[[], None],
     stop_requested: Callable[[], bool] = lambda: False,
@@ -119,18 +119,18 @@ def fit(
     if trainer.step_count and _due(trainer.step_count, plan.eval_every, plan.steps):
         evaluate_and_save()  # the run was interrupted in this evaluation, or after it
     trainer.model.train()
-    stream = windows(batches, plan.accumulate, trainer.step_count)
+    stream = micro_batches_by_step(batches, plan.accumulate, trainer.step_count)
     meter.resume()
     while trainer.step_count < plan.steps:
-        asked = time.perf_counter()
-        window = next(stream)
-        waited = time.perf_counter() - asked
-        trainer.step(window)
+        started = time.perf_counter()
+        micro_batches = next(stream)
+        data_seconds = time.perf_counter() - started
+        trainer.step(micro_batches)
         step = trainer.step_count
-        meter.step(sum(len(batch["labels"]) for batch in window), waited, sum(map(tokens, window)))
+        meter.step(sum(len(batch["labels"]) for batch in micro_batches), data_seconds, sum(map(tokens, micro_batches)))
         if _due(step, plan.log_every, plan.steps):
             trainer.check()
-            on_log({**trainer.read_window(), "train/epoch": step / per_epoch, **meter.read()})
+            on_log({**trainer.read_metrics(), "train/epoch": step / per_epoch, **meter.read()})
         if _due(step, plan.eval_every, plan.steps) or _due(step, plan.checkpoint_every, plan.steps) or stop_requested():
             evaluate_and_save()
             trainer.model.train()

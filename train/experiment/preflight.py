@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from train.engine.errors import EngineFault, Interrupted, Refused
 from train.engine.fit import Score
-from train.engine.fp32_modules import idle_islands
+from train.engine.fp32_modules import uncalled_fp32_modules
 from train.engine.precision import Precision
-from train.engine.saved_for_backward import Probe, probe
+from train.engine.saved_for_backward import TrialPass, trial_pass
 from train.engine.step import Batch, Forward, Trainer
 
 TRAIN = Path(__file__).resolve().parent.parent
@@ -33,19 +33,19 @@ class Finding:
     remarks: list[str] = field(default_factory=list)
 
 
-def rehearse(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None) -> Probe:
+def rehearse(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None) -> TrialPass:
     """Forward and loss of a training step on `batch`, then an evaluation of `last`; nothing is left changed.
 
     `last` is the last evaluation batch, which may be shorter than others: a model may have fixed their size.
 
-    Raises `EngineFault` for what `probe` refuses, for logits that do not fit labels and `classes`, and for whatever
-    the model raises, naming the module, the operation and the line.
+    Raises `EngineFault` for what `trial_pass` refuses, for logits that do not fit labels and `classes`, and for
+    whatever the model raises, naming the module, the operation and the line.
     """
     where = _Where(trainer.model)
     try:
         with where.watching():
             forward = fitting(trainer.forward, classes)
-            found = probe(trainer.model, forward, trainer.loss, batch, trainer.precision)
+            found = trial_pass(trainer.model, forward, trainer.loss, batch, trainer.precision)
             _evaluate_once(trainer, score, last, classes)
     except (EngineFault, Refused, Interrupted):
         raise
@@ -108,7 +108,7 @@ def examine(
     try:
         with where.watching():
             forward = fitting(trainer.forward, classes)
-            found = probe(trainer.model, forward, trainer.loss, batch, trainer.precision)
+            found = trial_pass(trainer.model, forward, trainer.loss, batch, trainer.precision)
             finding.saved_mib, finding.module_outputs = found.saved_mib, found.matrix_dtypes
             trainer.model.train()
             with trainer.precision.forward():
@@ -135,7 +135,7 @@ def examine(
 
 
 def _idle_faults(where: "_Where") -> list[str]:
-    idle = idle_islands(where.model, where.called)
+    idle = uncalled_fp32_modules(where.model, where.called)
     return [f"fp32_modules: {_shortened(idle)}: never called by itself; name what calls it"] if idle else []
 
 
