@@ -13,7 +13,7 @@ from typing import Protocol
 from reports.records import layout
 from reports.records.config import Experiment
 from reports.records.environment import Attempt, EffectivePrecision, Environment, RunPrecision
-from reports.records.metrics import Figure
+from reports.records.metric import Metric
 from reports.records.summary import DIVERGED, FAILED, FINISHED, INTERRUPTED, Pretrained, Status, Steps, Summary
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
@@ -25,7 +25,7 @@ from train.engine.step import Batch
 from train.experiment import environment, seeding
 from train.experiment.folder import BEST, LAST, RunFolder, lock_folder, open_folder
 from train.experiment.metrics import LOSS
-from train.experiment.preflight import rehearse
+from train.experiment.preflight import trial_run
 from train.experiment.record import RunRecord, Tracker
 from train.experiment.setup import Script, Setup, digest_of, setup
 
@@ -35,9 +35,9 @@ COMPUTE_SECONDS = 1.0
 class Display(Protocol):
     """What a person watches while it trains."""
 
-    def update(self, metrics: dict[str, Figure | None]) -> None: ...
+    def update(self, metrics: dict[str, float]) -> None: ...
 
-    def evaluated(self, step: int, metrics: dict[str, float]) -> None: ...
+    def evaluated(self, step: int, values: Sequence[tuple[Metric, float]]) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -73,7 +73,7 @@ def prepare(
     wired = setup(script, config, precision, seed, environment.resolve_device(device), smoke)
     batch = next(wired.data.train.epoch(0))
     try:
-        trial = rehearse(
+        trial = trial_run(
             wired.trainer, wired.task.score, batch, last_batch(wired.data.evaluation), config.num_classes
         )
     except EngineFault as error:
@@ -135,7 +135,7 @@ class Run:
             raise
         except Diverged as error:
             status, reason = DIVERGED, str(error)
-            self._log(self.trainer.read_window())  # with the value that is not finite, as it was
+            self._log(self.trainer.read_metrics())  # with the value that is not finite, as it was
             raise
         except Refused as error:  # of a sample that is read only now
             reason = str(error)
@@ -179,9 +179,10 @@ class Run:
         self.final_weights = digest_of(self.trainer.evaluated_model)
         self.record.log(step, {"throughput/compute_samples_per_sec": self._compute_throughput()})
 
-    def _log(self, metrics: dict[str, Figure | None]) -> None:
+    def _log(self, metrics: dict[str, float]) -> None:
         saved = {"memory/saved_for_backward_mib": self.prepared.trial.saved_mib}
-        self.record.log(self.trainer.step_count, {**metrics, **saved})
+        reason = {"throughput/reason": self.meter.unmeasured_reason}
+        self.record.log(self.trainer.step_count, {**metrics, **reason, **saved})
         self.display.update(metrics)
 
     def _score(self, batches: Batches, precision: Precision | None = None) -> dict[str, float]:
@@ -194,7 +195,7 @@ class Run:
             keys = {metric.key: metric.held_out_key for metric in task.metrics}
             values |= {keys[key]: value for key, value in self._score(data.held_out).items()}
         self.record.log(step, values)
-        self.display.evaluated(step, values)
+        self.display.evaluated(step, [(metric, values[metric.key]) for metric in task.metrics if metric.key in values])
         value = values[task.metric.key]
         if is_better(value, self.progress.best, task.metric.higher_is_better):
             self.progress.best = value
