@@ -77,7 +77,8 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "missing":
         return f"{key}: this key is required"
     if error["type"] == "literal_error":
-        return f"{key}: {unknown('value', error['input'], re.findall(r"'([^']*)'", error['ctx']['expected']))}"
+        allowed = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        return f"{key}: {unknown('value', error['input'], allowed)}"
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"
