@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reports.records.files import read_json, write_json
 from train.cli import options as command
-from train.data.sequences import IGNORED
+from train.data.tokens import IGNORED
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.engine.fit import evaluate
@@ -59,7 +59,7 @@ def evaluation_noise(run: Path) -> dict[str, Any]:
     digest = assemble.digest_of(model)
     if digest != summary["final_weights_sha256"]:
         raise Refused(f"{run / LAST} does not hold the final weights of the run, whose SHA-256 is in summary.json")
-    _, evaluation = task.load(config, summary["seed"], device)
+    evaluation = task.load(config, summary["seed"], device).evaluation
     losses: list[Tensor] = []
     counts: list[Tensor] = []
 

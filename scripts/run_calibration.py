@@ -121,7 +121,8 @@ def train(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: boo
     """Final accuracy and evaluation samples of one FP32 run."""
     precision = assemble.build_precision("fp32", config, device)
     model = assemble.build_model(build, config, seed, device)
-    batches, evaluation = task.load(config, seed, device, smoke)
+    splits = task.load(config, seed, device, smoke)
+    batches, evaluation = splits.train, splits.evaluation
     assemble.seed_everything(seed)
     trainer = assemble.build_trainer(model, task, config, batches, precision)
     plan, nothing = assemble.plan(config, batches), lambda *_: None
@@ -132,7 +133,7 @@ def train(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: boo
 
 def speed(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: bool) -> dict[str, Any]:
     """Seconds of the blocks of FP32 trainers and of others like them."""
-    batches, _ = task.load(config, seed, device, smoke)
+    batches = task.load(config, seed, device, smoke).train
     model, batch = assemble.build_model(build, config, seed, device), next(batches.epoch(0))
     builds = {
         name: resting(model, task, config, batches, assemble.build_precision("fp32", config, device), batch)

@@ -37,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         device = torch.device("cpu") if given.download else environment.resolve_device(given.device)
         assemble.set_up_process(config, device)
         if given.download:
-            provision.fetch(config, task.facts(config.data.name), given.smoke)
-        train, evaluation = task.load(config, 0, device, given.smoke)
+            provision.fetch(config, task.data_set(config.data.name), given.smoke)
+        splits = task.load(config, 0, device, given.smoke)
+        train, evaluation = splits.train, splits.evaluation
         print(f"{config.data.name}: {train.samples} samples to train on, {evaluation.samples} to evaluate", flush=True)
         if given.download:
             assemble.build_model(build, config, 0, device)  # which refuses weights that do not fit

@@ -93,7 +93,7 @@ def benchmark(
 ) -> dict[str, Any]:
     """The record of a paired benchmark of `precisions`, raw blocks included."""
     assemble.set_up_process(config, device)
-    train, _ = task.load(config, 0, device, smoke)
+    train = task.load(config, 0, device, smoke).train
     batch: Batch = next(train.epoch(0))
     model = assemble.build_model(build, config, 0, device)
     engines = {name: assemble.build_precision(name, config, device) for name in precisions}

@@ -74,7 +74,8 @@ class Run:
         self.precision = assemble.build_precision(self.precision_name, self.config, self.device)
         self.model = assemble.build_model(self.build, self.config, self.seed, self.device)
         self.initial_weights = digest_of(self.model)
-        self.train, self.evaluation = self.task.load(self.config, self.seed, self.device, smoke)
+        splits = self.task.load(self.config, self.seed, self.device, smoke)
+        self.train, self.evaluation, self.held_out = splits.train, splits.evaluation, splits.held_out
         self.plan = assemble.plan(self.config, self.train)
         assemble.seed_everything(self.seed)
         self.trainer = assemble.build_trainer(self.model, self.task, self.config, self.train, self.precision)
@@ -215,8 +216,8 @@ class Run:
 
     def _evaluate(self) -> None:
         metrics = self._score(self.precision, self.evaluation)
-        if (held_out := getattr(self.train, "held_out", None)) is not None:
-            found = self._score(self.precision, held_out)
+        if self.held_out is not None:
+            found = self._score(self.precision, self.held_out)
             metrics |= {key.replace("eval/", "eval/held_out_"): value for key, value in found.items()}
         step = self.trainer.step_count
         self.record.log({"train/step": step, **metrics})

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import UninitializedParameter
 
-from train.data.source import rely_on_cache_without_network, root_cause
+from train.data.hub import rely_on_cache_without_network, root_cause
 from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, steps_per_epoch
@@ -29,7 +29,7 @@ Build = Callable[[Experiment], nn.Module]
 
 def resolve(task: Task, config: Experiment, smoke: bool = False) -> Experiment:
     """The experiment with nothing left open: the class count is the data set's unless the file gives one."""
-    classes = config.num_classes or task.facts(config.data.name).classes
+    classes = config.num_classes or task.data_set(config.data.name).classes
     changes: dict[str, Any] = {"num_classes": classes}
     if smoke:
         # Large enough to pass through warm-up, an evaluation and a checkpoint, small enough for any machine.

@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.data import text, text_sets, vision
-from train.data.sequences import IGNORED
-from train.engine.errors import EngineFault
-from train.engine.fit import Batches, Score
+from models import text as text_models
+from train.data import catalog, images, text
+from train.data.catalog import ImageSet, TextSet
+from train.data.specification import DataSpec, Splits
+from train.data.tokens import IGNORED
+from train.engine.errors import EngineFault, Refused
+from train.engine.fit import Score
 from train.engine.step import Batch, Forward, Loss
 from train.experiment.config import Experiment
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Task:
 
     `metric` is the name under `eval/` that decides which weights are best and which number a comparison
     is about, `higher_is_better` its direction. `summarise` turns the sums of `score` into metrics.
+    `data_set` finds a set in the catalogue by its name, `read` makes its batches.
     """
 
     metric: str
@@ -32,8 +38,58 @@ class Task:
     tokens: Callable[[Batch], int]
     score: Score
     summarise: Callable[[Mapping[str, Tensor]], dict[str, float]]
-    load: Callable[..., tuple[Batches, Batches]]
-    facts: Callable[[str], Any]
+    data_set: Callable[[str], ImageSet | TextSet]
+    read: Callable[[DataSpec], Splits]
+
+    def load(self, config: Experiment, seed: int, device: torch.device, smoke: bool = False) -> Splits:
+        """The batches of an experiment's data set; a smoke run takes embedded data in its place.
+
+        Raises `Refused` for data that are missing or damaged, and for an experiment that does not fit them.
+        """
+        return self.read(data_specification(config, self.data_set(config.data.name), seed, device, smoke))
+
+
+def data_specification(
+    config: Experiment, entry: ImageSet | TextSet, seed: int, device: torch.device, smoke: bool
+) -> DataSpec:
+    """What the experiment wants of its data set `entry`, with what its model says about a vocabulary."""
+    vocab_size, tokenizer = config.vocab_size, None
+    if isinstance(entry, TextSet):
+        vocab_size = vocab_size or entry.vocabulary or _of_architecture(text_models.vocabulary_size, config)
+        if entry.needs_tokenizer and config.pretrained and not smoke:
+            tokenizer = _of_architecture(text_models.origin, config)
+    data = config.data
+    return DataSpec(
+        name=data.name,
+        batch_size=config.batch_size,
+        eval_batch_size=data.eval_batch_size,
+        seed=seed,
+        device=device,
+        classes=config.num_classes,
+        length=data.length,
+        augment=data.augment,
+        train_samples=data.train_samples,
+        eval_samples=data.eval_samples,
+        held_out=data.held_out,
+        mean=data.mean,
+        std=data.std,
+        workers=config.workers,
+        channels_last=config.channels_last,
+        stand_in=smoke,
+        vocab_size=vocab_size,
+        tokenizer=tokenizer,
+    )
+
+
+def _of_architecture(question: Callable[[str, bool | str], Answer], config: Experiment) -> Answer:
+    """What `models.text` answers for the experiment's architecture; its ValueErrors are `Refused` here."""
+    if config.arch not in text_models.ARCHITECTURES and not config.pretrained:
+        known = ", ".join(text_models.ARCHITECTURES)
+        raise Refused(f"vocab_size: must be given for arch {config.arch!r}, which is none of {known}")
+    try:
+        return question(config.arch, config.pretrained)
+    except ValueError as error:
+        raise Refused(f"{config.name}: {error}") from error
 
 
 def cross_entropy(config: Experiment) -> Callable[[Tensor, Tensor], Tensor]:
@@ -118,11 +174,11 @@ image_classification = Task(
     tokens=count_tokens,
     score=score_labels,
     summarise=summarise_classes,
-    load=vision.load,
-    facts=vision.image_set,
+    data_set=catalog.image_set,
+    read=images.load,
 )
 sequence_classification = replace(
-    image_classification, forward=read_text, load=text.load_classification, facts=text_sets.classified
+    image_classification, forward=read_text, data_set=catalog.classification_set, read=text.load_classification
 )
 language_modelling = replace(
     sequence_classification,
@@ -130,9 +186,12 @@ language_modelling = replace(
     higher_is_better=False,
     weight=count_labels,
     summarise=summarise_language,
-    load=text.load_language,
-    facts=text_sets.language,
+    data_set=catalog.language_set,
+    read=text.load_language,
 )
 sequence_to_sequence = replace(
-    sequence_classification, weight=count_labels, load=text.load_sequence_to_sequence, facts=text_sets.translated
+    sequence_classification,
+    weight=count_labels,
+    data_set=catalog.sequence_to_sequence_set,
+    read=text.load_sequence_to_sequence,
 )
