@@ -22,7 +22,8 @@ from reports.analysis.statistics import speedup
 from reports.records.engine_benchmark import EngineBenchmark, NativeHalf
 from reports.records.files import write_record
 from train.cli.terminal import print_table
-from train.data.resident import ResidentImages
+from train.data.images_in_memory import ImagesInMemory, Pixels
+from train.data.specification import DataSpec
 from train.engine.allocator import keep_freed_memory
 from train.engine.emulated_fp16 import emulated_fp16, native_fp16_is_fast
 from train.engine.meter import synchronize
@@ -82,17 +83,8 @@ def loader_seconds(batch_size: int, device: torch.device, batches: int) -> float
     """Median seconds for one batch of crops and flips from a CIFAR-sized set in memory."""
     images = torch.randint(0, 256, (5000, 32, 32, 3), dtype=torch.uint8)
     half = torch.full((3,), 0.5)
-    loader = ResidentImages(
-        images,
-        torch.zeros(5000, dtype=torch.int64),
-        batch_size,
-        mean=half,
-        std=half,
-        device=device,
-        layout=torch.channels_last,
-        seed=0,
-        augment="crop_flip",
-    )
+    spec = DataSpec(name="noise", batch_size=batch_size, seed=0, device=device, augment="crop_flip", channels_last=True)
+    loader = ImagesInMemory(Pixels(images, torch.zeros(5000, dtype=torch.int64)), spec, half, half, training=True)
     return sorted(_seconds(loader.epoch(0), batches, device))[batches // 2]
 
 

@@ -16,19 +16,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from reports.records.config import Experiment
+from train.data.catalog import ImageSet
 from train.experiment import setup as assemble
-from train.experiment.config import Experiment
 
 ROOT = Path(__file__).resolve().parent.parent
-# Training samples: those of the Hub's data set cards; of language models the blocks of a step are counted instead.
-SAMPLES = {
-    "digits": 1437,
-    "digits_8x8": 1617,
-    "fashion_mnist": 60_000,
-    "cifar10": 50_000,
-    "imagenet": 1_281_167,
-    "sst2": 67_349,
-}
 
 
 def main() -> int:
@@ -39,9 +31,10 @@ def main() -> int:
     found = {}
     for path in sorted((ROOT / "configs").glob("*.yaml")):
         build, task, config = assemble.script_of(path, ["pretrained=false"])
-        if config.max_steps is None and config.data.name not in SAMPLES:
+        known = task.data_set(config.data.name).training_samples
+        if config.max_steps is None and known is None:
             continue
-        found[config.name] = {"forward_flops": forward_flops(build, task, config), "samples": samples(config)}
+        found[config.name] = {"forward_flops": forward_flops(build, task, config), "samples": samples(config, known)}
         print(config.name, found[config.name], flush=True)
     output.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return 0
@@ -49,10 +42,10 @@ def main() -> int:
 
 def forward_flops(build: Any, task: Any, config: Experiment) -> int:
     """Of one sample: an image, or a sequence of `data.length` tokens."""
-    facts = task.facts(config.data.name)
+    entry = task.data_set(config.data.name)
     model = build(config).eval()
-    if hasattr(facts, "size"):
-        batch = {"images": torch.zeros(1, facts.channels, facts.size, facts.size)}
+    if isinstance(entry, ImageSet):
+        batch = {"images": torch.zeros(1, entry.channels, entry.size, entry.size)}
     else:
         batch = {"input_ids": torch.zeros(1, config.data.length or 1, dtype=torch.int64)}
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
@@ -63,11 +56,12 @@ def forward_flops(build: Any, task: Any, config: Experiment) -> int:
     return int(counter.get_total_flops())
 
 
-def samples(config: Experiment) -> int:
-    """How many samples, with repetition, the training takes."""
+def samples(config: Experiment, known: int | None) -> int:
+    """How many samples, with repetition, the training takes, of a split of `known` ones."""
     if config.max_steps is not None:
         return config.max_steps * config.batch_size * config.accumulate
-    known = SAMPLES[config.data.name] - (config.data.held_out or 0)
+    assert known is not None
+    known -= config.data.held_out or 0
     return math.ceil(min(config.data.train_samples or known, known) * (config.epochs or 0))
 
 

@@ -37,9 +37,7 @@ def main() -> int:
         for run in runs:
             record = evaluation_noise(run)
             write_record(run / layout.EVALUATION, record)
-            print(
-                f"{run}: loss {record.loss:.4f}, standard deviation of a sample {record.sample_sd:.4f}", flush=True
-            )
+            print(f"{run}: loss {record.loss:.4f}, standard deviation of a sample {record.sample_sd:.4f}", flush=True)
         return 0
 
     return options.finish(measure)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from train import new
+from train.data.catalog import Embedded
 from train.engine import checkpoint
 from train.engine.precision import PRECISIONS, why_unavailable
 from train.engine.step import Batch, Trainer
@@ -34,21 +35,25 @@ def task_of(experiment: Experiment) -> Task:
     return task
 
 
-QUICK = [name for name, found in EXPERIMENTS.items() if task_of(found).facts(found.data.name).hub is None]
+QUICK = [
+    name
+    for name, experiment in EXPERIMENTS.items()
+    if isinstance(task_of(experiment).data_set(experiment.data.name).source, Embedded)
+]
 
 
 @cache
 def parts(name: str) -> tuple[Build, Task, Experiment, Batch]:
     """Script, resolved experiment and first batch of a smoke run."""
     build, task, config = assemble.script_of(ROOT / "configs" / f"{name}.yaml", (), smoke=True)
-    train, _ = task.load(config, 0, CPU, True)
+    train = task.load(config, 0, CPU, True).train
     return build, task, config, next(train.epoch(0))
 
 
 def trainer_of(name: str, precision: str = "fp32", **changes: Any) -> Trainer:
     build, task, config, _ = parts(name)
     config = config.model_copy(update=changes)
-    train, _ = task.load(config, 0, CPU, True)
+    train = task.load(config, 0, CPU, True).train
     model = assemble.build_model(build, config, 0, CPU)
     model.train()
     return assemble.build_trainer(model, task, config, train, assemble.build_precision(precision, config, CPU))
@@ -219,7 +224,7 @@ class Broken(nn.Module):
 )
 def test_preflight_names_what_fails(fault: str, precision: str, expected: str) -> None:
     _, task, config, _ = parts("resnet20_digits")
-    train, _ = task.load(config, 0, CPU, True)
+    train = task.load(config, 0, CPU, True).train
     trainer = assemble.build_trainer(
         Broken(fault), task, config, train, assemble.build_precision(precision, config, CPU)
     )

@@ -46,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--max-seeds", type=int, metavar="N", help=f"the most seeds of --until-decided; {MAX_SEEDS} unless given"
     )
-    parser.add_argument(
-        "--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict"
-    )
+    parser.add_argument("--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict")
     given = parser.parse(arguments)
     seeds = (1 if given.smoke else DEFAULT_SEEDS) if given.seeds is None else given.seeds
     command = shlex.join(["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)])

@@ -124,7 +124,7 @@ def test_an_fp32_module_that_is_never_called_is_refused(tmp_path: Path) -> None:
 def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precision: str) -> None:
     path = ROOT / "configs" / f"{config}.yaml"
     build, task, experiment = assemble.script_of(path, ["batch_size=4", "data.train_samples=8", "data.eval_samples=8"])
-    batches, _ = task.load(experiment, 0, CPU)
+    batches = task.load(experiment, 0, CPU).train
     batch = next(batches.epoch(0))
     model = assemble.build_model(build, experiment, 0, CPU)
     trainer = assemble.build_trainer(

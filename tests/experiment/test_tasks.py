@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.experiment.harness import TINY
-from train.data.sequences import IGNORED
+from train.data.tokens import IGNORED
 from train.engine.errors import EngineFault
 from train.engine.precision import Precision
 from train.engine.step import Trainer

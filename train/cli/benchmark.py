@@ -1,6 +1,6 @@
 """The paired benchmark as a command of its own, so that a comparison measures in a fresh process.
 
-    python -m train.cli.benchmark CONFIG --precisions fp32,bf16 --output FILE [key.sub=value ...]
+python -m train.cli.benchmark CONFIG --precisions fp32,bf16 --output FILE [key.sub=value ...]
 """
 
 import sys

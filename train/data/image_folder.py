@@ -31,11 +31,11 @@ def read(folder: Path, image: str, label: str) -> Any:
     if len(evaluation) != 1:
         there = ", ".join(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()))
         raise Refused(f"{folder}: expected train/ and either val/ or validation/; found: {there}")
-    places = {"train": folder / "train", "validation": folder / evaluation[0]}
-    found = {split: _classes(place) for split, place in places.items()}
-    _check_same_classes(places, found)
+    folders = {"train": folder / "train", "validation": folder / evaluation[0]}
+    classes_of = {split: _classes(place) for split, place in folders.items()}
+    _check_same_classes(folders, classes_of)
     splits = {}
-    for split, classes in found.items():
+    for split, classes in classes_of.items():
         paths = [path for files in classes.values() for path in files]
         labels = [number for number, files in enumerate(classes.values()) for _ in files]
         features = datasets.Features({image: datasets.Image(), label: datasets.ClassLabel(names=list(classes))})
@@ -71,12 +71,12 @@ def _classes(place: Path) -> dict[str, list[str]]:
     return classes
 
 
-def _check_same_classes(places: dict[str, Path], found: dict[str, dict[str, list[str]]]) -> None:
+def _check_same_classes(folders: dict[str, Path], classes: dict[str, dict[str, list[str]]]) -> None:
     for one, other in (("train", "validation"), ("validation", "train")):
-        absent = [name for name in found[one] if name not in found[other]]
+        absent = [name for name in classes[one] if name not in classes[other]]
         if absent:
             others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            raise Refused(f"{places[other]}: no class folder {absent[0]}{others}, which {places[one]} has")
+            raise Refused(f"{folders[other]}: no class folder {absent[0]}{others}, which {folders[one]} has")
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:

@@ -73,9 +73,7 @@ def prepare(
     wired = setup(script, config, precision, seed, environment.resolve_device(device), smoke)
     batch = next(wired.data.train.epoch(0))
     try:
-        trial = trial_run(
-            wired.trainer, wired.task.score, batch, last_batch(wired.data.evaluation), config.num_classes
-        )
+        trial = trial_run(wired.trainer, wired.task.score, batch, last_batch(wired.data.evaluation), config.num_classes)
     except EngineFault as error:
         raise Refused(f"{config.name}: {error}") from error
     return Prepared(wired, batch, trial)
