@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def cuda_batches(count: int) -> list[Batch]:
     return [{name: tensor.to(CUDA) for name, tensor in batch.items()} for batch in image_batches(count)]
 
 
-def cuda_trainer(precision: str, seed: int = 0, dropout: float = 0.0, **settings: object) -> Trainer:
+def cuda_trainer(precision: str, seed: int = 0, dropout: float = 0.0, **settings: Any) -> Trainer:
     require(precision)
     return make_trainer(precision, tiny_net(seed, dropout=dropout), device=CUDA, fused=None, **settings)
 
@@ -159,7 +160,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    settings = {
+    settings: dict[str, Any] = {
         "dropout": 0.3, "schedule": falling(8), "clip_norm": 1.0, "ema_decay": 0.8, "init_scale": 2.0**20,
         "growth_interval": 2,
     }  # fmt: skip

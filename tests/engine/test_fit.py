@@ -31,9 +31,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def plan(steps: int, **changes: int) -> Plan:
-    return Plan(
-        **{"steps": steps, "accumulate": 1, "log_every": 100, "eval_every": 100, "checkpoint_every": 100} | changes
-    )
+    return Plan(**{"steps": steps, "log_every": 100} | changes)
 
 
 class Attempt:

@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from tests.engine.tiny import CPU, CPU_PRECISIONS, image_batches, make_trainer, tiny_linear, tiny_net
 from train.engine.errors import Diverged, EngineFault, Refused
 from train.engine.precision import PRECISIONS, Precision, ScalerSettings
+from train.engine.step import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -18,7 +20,7 @@ def ones_batch(value: float = 1.0, size: int = 4) -> dict[str, Tensor]:
     return {"images": torch.full((size, 8), float(value)), "labels": torch.zeros(size, dtype=torch.int64)}
 
 
-def linear_trainer(precision: str = "fp16", **settings: object):
+def linear_trainer(precision: str = "fp16", **settings: Any) -> Trainer:
     return make_trainer(precision, tiny_linear(), **settings)
 
 

@@ -8,6 +8,7 @@ from train.engine.errors import EngineFault
 from train.engine.meter import MIB
 from train.engine.precision import Precision
 from train.engine.saved_for_backward import trial_pass
+from train.engine.step import Batch
 
 SMALL_BATCH = {"images": torch.linspace(-1, 1, 40).view(4, 10), "labels": torch.tensor([0, 1, 2, 3])}
 
@@ -16,7 +17,7 @@ def small_net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
 
 
-def saved_bytes(model: nn.Module, precision: str, batch: dict[str, Tensor] = SMALL_BATCH) -> float:
+def saved_bytes(model: nn.Module, precision: str, batch: Batch = SMALL_BATCH) -> float:
     return trial_pass(model, classify, F.cross_entropy, batch, Precision(precision, CPU)).saved_mib * MIB
 
 
@@ -105,7 +106,7 @@ def test_a_model_that_fails_is_left_as_it_was() -> None:
     model = tiny_net().eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
 
-    def forward(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def forward(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         model(batch["images"])
         raise RuntimeError("out of luck")
 

@@ -1,5 +1,6 @@
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ every_optimizer = pytest.mark.parametrize(
 )
 
 
-def take(trainer: Trainer, batches: list[Batch]) -> list[float]:
+def take(trainer: Trainer, batches: Sequence[Batch]) -> list[float]:
     """One step a batch; the learning rate of each."""
     rates = []
     for batch in batches:
@@ -347,7 +348,7 @@ class Pair(nn.Module):
         return self.first(x) + self.second(x) if both else self.first(x)
 
 
-def pair_trainer(split: bool, **settings: object) -> Trainer:
+def pair_trainer(split: bool, **settings: Any) -> Trainer:
     model = Pair()
     owners = [model.first, model.second] if split else [model]
     return make_trainer(
@@ -370,7 +371,10 @@ def test_two_optimizers_of_which_one_idles_give_the_scales_of_one() -> None:
     results = []
     for split in (True, False):
         trainer = pair_trainer(split, init_scale=2.0**18, growth_interval=2)
-        scales = [(trainer.step([batch]), trainer.precision.scale())[1] for batch in pair_batches(10)]
+        scales = []
+        for batch in pair_batches(10):
+            trainer.step([batch])
+            scales.append(trainer.precision.scale())
         results.append((scales, trainer.applied_step, trainer.model.state_dict()))
     (scales, applied, weights), (one_scales, one_applied, one_weights) = results
     assert scales == one_scales

@@ -42,13 +42,13 @@ def last_batch(batches: Batches) -> Batch:
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to train and how often to do what, in steps. `steps` counts attempted ones."""
+    """How long to train and how often to do what, in steps; None means at the end alone. `steps` are attempted ones."""
 
     steps: int
-    accumulate: int
-    log_every: int
-    eval_every: int
-    checkpoint_every: int
+    accumulate: int = 1
+    log_every: int = 50
+    eval_every: int | None = None
+    checkpoint_every: int | None = None
 
 
 @dataclass
@@ -85,21 +85,22 @@ def fit(
     trainer: Trainer,
     batches: Batches,
     plan: Plan,
-    meter: Meter,
-    progress: Progress,
-    on_log: Callable[[dict[str, float]], None],
-    on_evaluate: Callable[[], None],
-    on_checkpoint: Callable[[], None],
+    meter: Meter | None = None,
+    progress: Progress | None = None,
+    on_log: Callable[[dict[str, float]], None] = lambda metrics: None,
+    on_evaluate: Callable[[], None] = lambda: None,
+    on_checkpoint: Callable[[], None] = lambda: None,
     stop_requested: Callable[[], bool] = lambda: False,
     tokens: Callable[[Batch], int] = lambda batch: 0,
 ) -> None:
     """Train from `trainer.step_count` to `plan.steps`.
 
-    `tokens(batch)` is how many there are to process, 0 where a batch is not of tokens. `on_log` gets contract
-    metrics every `plan.log_every` steps and at the end; `on_evaluate` runs at the end too. Raises
+    `tokens(batch)` is how many a batch holds, 0 where it is not of tokens. `on_log` gets the metrics every
+    `plan.log_every` steps and at the end; `on_evaluate` and `on_checkpoint` run at the end too. Raises
     `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
     from the step.
     """
+    meter, progress = meter or Meter(trainer.precision.device), progress or Progress()
     per_epoch = steps_per_epoch(batches, plan.accumulate)
 
     def evaluate_and_save() -> None:
@@ -166,5 +167,5 @@ def evaluate(
     return totals
 
 
-def _due(step: int, every: int, last: int) -> bool:
-    return step % every == 0 or step == last
+def _due(step: int, every: int | None, last: int) -> bool:
+    return step == last or (every is not None and step % every == 0)

@@ -43,8 +43,9 @@ def uncalled_fp32_modules(model: nn.Module, called: Iterable[str]) -> list[str]:
 
     A list of modules, or a layer whose weights another one reads, is never called: nothing would be in FP32.
     """
-    marked = {name for name, module in model.named_modules() if getattr(module, "computes_in_fp32", False)}
-    return sorted(marked.difference(called))
+    called = set(called)
+    marked = [name for name, module in model.named_modules() if getattr(module, "computes_in_fp32", False)]
+    return [name for name in marked if name not in called]
 
 
 def _wrap(module: nn.Module, region: Region) -> None:

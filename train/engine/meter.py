@@ -40,8 +40,7 @@ class Meter:
         self.device, self.warmup_steps, self.clock = device, warmup_steps, clock
         self.wait = wait or (lambda: synchronize(device))
         self.memory = PeakMemory(device)
-        self.seen_steps = 0
-        self.samples = self.tokens = self.steps = 0
+        self.seen_steps = self.samples = self.tokens = self.steps = 0
         self.seconds = self.data_seconds = 0.0
         self._opened: float | None = None
 

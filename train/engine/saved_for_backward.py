@@ -19,8 +19,7 @@ MATRIX_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @dataclass(frozen=True)
 class TrialPass:
-    """`saved_mib`: memory saved for backward. `matrix_dtypes`: how many outputs of linear and convolution modules
-    have each dtype."""
+    """`saved_mib`: memory saved for backward. `matrix_dtypes`: outputs of linear and convolution modules by dtype."""
 
     saved_mib: float
     matrix_dtypes: dict[str, int]

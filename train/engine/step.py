@@ -69,13 +69,11 @@ class Trainer:
         self.ema: AveragedModel | None = None
         if ema_decay is not None:
             self.ema = AveragedModel(unwrapped(model), multi_avg_fn=moving_average(ema_decay, precision.found_inf))
-        self.step_count = 0
-        self.applied_step = 0
+        self.step_count = self.applied_step = self.unread_steps = 0
         self.buffers = BufferCopy(model.buffers())
         device = precision.device
         self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
         self.nonfinite_losses = torch.zeros((), device=device, dtype=torch.int64)
-        self.unread_steps = 0
         self.grad_norm = torch.zeros((), device=device)
         # Where the first non-finite gradient was, kept on the device until `check` reads it.
         self.parameters = list(unwrapped(model).parameters())
