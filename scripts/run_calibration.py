@@ -124,7 +124,16 @@ def count(least: int) -> Callable[[str], int]:
 def train(script: Script, config: Experiment, seed: int, device: torch.device, smoke: bool) -> tuple[float, int]:
     """Final accuracy and evaluation samples of one FP32 run."""
     wired = setup(script, config, "fp32", seed, device, smoke)
-    fit(wired.trainer, wired.data.train, wired.plan, Meter(device), Progress(), *[lambda *_: None] * 3)
+    fit(
+        wired.trainer,
+        wired.data.train,
+        wired.plan,
+        Meter(device),
+        Progress(),
+        on_log=lambda metrics: None,
+        on_evaluate=lambda: None,
+        on_checkpoint=lambda: None,
+    )
     evaluation = wired.data.evaluation
     return wired.evaluate(evaluation)[script.task.metric.key], evaluation.samples
 

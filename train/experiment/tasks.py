@@ -11,7 +11,7 @@ from models import text as text_models
 from reports.records.config import Experiment
 from reports.records.metric import Metric
 from train.data import catalog, images, text
-from train.data.catalog import DataSet, ImageSet, TextSet
+from train.data.catalog import ImageSet, TextSet
 from train.data.specification import DataSpec, Splits
 from train.data.tokens import IGNORED
 from train.engine.errors import EngineFault, Refused
@@ -34,7 +34,7 @@ class Task:
     weight: Callable[[Batch], float | Tensor]
     tokens: Callable[[Batch], int]
     measures: tuple[Measure, ...]
-    entry: Callable[[str], DataSet]
+    entry: Callable[[str], ImageSet | TextSet]
     load: Callable[[DataSpec], Splits]
 
     @property
@@ -99,7 +99,8 @@ def count_tokens(batch: Batch) -> int:
     return sum(tokens.numel() for name, tokens in batch.items() if name in ("input_ids", "decoder_input_ids"))
 
 
-def _specification(entry: DataSet, config: Experiment, seed: int, device: torch.device, smoke: bool) -> DataSpec:
+def _specification(
+    entry: ImageSet | TextSet, config: Experiment, seed: int, device: torch.device, smoke: bool) -> DataSpec:
     if isinstance(entry, ImageSet) and config.vocab_size is not None:
         raise Refused(f"vocab_size: has no meaning for images; leave it null, not {config.vocab_size}")
     data = config.data
