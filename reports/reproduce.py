@@ -42,7 +42,7 @@ def listing() -> list[str]:
     It has the row's id, the experiment, the model, the figure, the verdict so far, the data and the estimated hours.
     """
     lines = []
-    aims, costs = published.experiments(), hours()
+    (_, aims), costs = published.aimed_at(), hours()
     for result in reproductions():
         row, name = result.row, result.experiment
         verdict = f"{result.precision} {result.mean:.4g}: {result.verdict}" if result.measured else result.verdict

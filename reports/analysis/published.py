@@ -1,51 +1,18 @@
-"""The published figures in reports/published.csv, the experiments that aim at them, and what each is measured by."""
+"""The experiments that aim at published figures, and what such a figure is measured by."""
 
-import csv
 import difflib
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reports.records.config import Experiment, read_config
 from reports.records.metric import Metric
+from reports.records.published import PublishedRow, read_published
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED = ROOT / "reports" / "published.csv"
-CONFIGS = ROOT / "configs"
 # Of a published unit, the unit of our metrics and by what their shown value is divided.
 UNITS = {"fraction": ("%", 100.0), "nats/char": ("nats", 1.0), "nats/token": ("nats", 1.0)}
 SHARE_OF_RANGE, SHARE_OF_VALUE = 0.005, 0.01  # how far from a published figure is still reproduced
-
-
-@dataclass(frozen=True)
-class PublishedRow:
-    """One published figure; `value` with its published digits.
-
-    `evaluated_samples` is how many samples the source drew at random to evaluate on, None where it took all.
-    """
-
-    id: str
-    model: str = "not known"
-    dataset: str = "not known"
-    metric: str = "not known"
-    selection: str = "not stated"
-    unit: str = ""
-    precision: str = "not known"
-    value: str = "not known"
-    source: str = "not known"
-    evaluated_samples: int | None = None
-
-    @property
-    def target(self) -> float:
-        """The figure as a number; raises ValueError naming the row where it is none."""
-        try:
-            target = float(self.value)
-        except ValueError:
-            target = math.nan
-        if not math.isfinite(target):
-            raise ValueError(f"{PUBLISHED}: row {self.id!r}: value {self.value!r} is not a finite number")
-        return target
 
 
 @dataclass(frozen=True)
@@ -84,39 +51,20 @@ def measure_of(row: PublishedRow, metrics: Sequence[Metric]) -> Measure | None:
     return Measure(metric, metric.scale / divisor, metric.range[1] if counts_errors else None)
 
 
-def rows(path: Path = PUBLISHED) -> dict[str, PublishedRow]:
+def rows() -> dict[str, PublishedRow]:
     """The published rows by id."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return {
-            line["id"]: PublishedRow(
-                id=line["id"],
-                model=line["model"],
-                dataset=line["dataset"],
-                metric=line["metric"],
-                selection=line["selection"],
-                unit=line["unit"],
-                precision=line["precision"],
-                value=line["value"],
-                source=line["source"],
-                evaluated_samples=int(line["evaluated_samples"]) if line["evaluated_samples"] else None,
-            )
-            for line in csv.DictReader(file)
-        }
+    return read_published(ROOT / "reports" / "published.csv")
 
 
-def configurations(configs: Path = CONFIGS) -> dict[str, Experiment]:
+def configurations() -> dict[str, Experiment]:
     """All configurations by name; raises ValueError naming a file that is none."""
-    return {path.stem: read_config(path) for path in sorted(configs.glob("*.yaml"))}
-
-
-def experiments(configs: Path = CONFIGS) -> dict[str, Experiment]:
-    """The configurations by name that aim at published rows; raises ValueError naming a file that is none."""
-    return {name: config for name, config in configurations(configs).items() if config.published}
+    return {path.stem: read_config(path) for path in sorted((ROOT / "configs").glob("*.yaml"))}
 
 
 def aimed_at() -> tuple[dict[str, PublishedRow], dict[str, Experiment]]:
-    """All `rows`, and the `experiments` that aim at some; raises ValueError naming a row that is not published."""
-    known, aims = rows(), experiments()
+    """All `rows`, and the `configurations` that aim at some; raises ValueError naming a row that is not published."""
+    known = rows()
+    aims = {name: config for name, config in configurations().items() if config.published}
     for name, config in aims.items():
         for identity in config.published:
             if identity not in known:

@@ -22,16 +22,16 @@ An evaluation that is not finite is no measurement, and a run without another on
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scipy import stats
 
 from reports.analysis import published
 from reports.analysis.comparison import comparisons_in
-from reports.analysis.published import Measure, PublishedRow, measure_of
+from reports.analysis.published import ROOT, Measure, measure_of
 from reports.analysis.selection import describe, ended_early, figure, runs_chosen_from
 from reports.analysis.speed import read_benchmark, samples_per_second
 from reports.analysis.statistics import mean, standard_deviation
@@ -42,9 +42,9 @@ from reports.records.estimates import read_estimates
 from reports.records.evaluation import Evaluation
 from reports.records.files import read_record
 from reports.records.metrics import read_history
+from reports.records.published import PublishedRow
 from reports.records.summary import read_summary
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
 FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
 MOST_NOISE = 10  # margins; where single runs differ by more, any figure would be one of them
@@ -83,8 +83,7 @@ class Reproduction:
         return mean(self.measured)
 
 
-@dataclass(frozen=True)
-class Ruling:
+class Ruling(NamedTuple):
     """The verdict on measured values, the rule that decided in words, and `gap` and `noise` of `Reproduction`."""
 
     verdict: Verdict
@@ -152,7 +151,7 @@ def of_comparison(folder: Path, comparison: Comparison) -> list[Reproduction]:
     A row that is not published any more, or not yet, is NOT RUN: a report that ends a long training must not fail.
     """
     name = comparison.experiment
-    file = published.CONFIGS / f"{name}.yaml"
+    file = ROOT / "configs" / f"{name}.yaml"
     config, recorded = read_config(file) if file.exists() else None, _recipe(folder, comparison)
     aims = dict.fromkeys(identity for source in (config, recorded) if source for identity in source.published)
     rows = published.rows() if aims else {}
@@ -163,7 +162,7 @@ def of_comparison(folder: Path, comparison: Comparison) -> list[Reproduction]:
             reproduced += aim.reproductions(comparison)
         else:
             rule = f"reports/published.csv has no row {identity!r}"
-            reproduced.append(Reproduction(PublishedRow(identity), name, None, NOT_RUN, rule=rule, command=""))
+            reproduced.append(Reproduction(PublishedRow(id=identity), name, None, NOT_RUN, rule=rule, command=""))
     return reproduced
 
 
@@ -203,31 +202,17 @@ class _Aim:
         without = _names("no finite evaluation to take", [name for name in values if name not in measured])
         if not measured:
             return self._not_run(without, precision)
-        cut_off = _names(
-            "the source would have trained on where these ended",
-            [name for name in measured if ended_early(histories[name], selection, held_out)],
-        )
+        ended = [name for name in measured if ended_early(histories[name], selection, held_out)]
+        cut_off = _names("the source would have trained on where these ended", ended)
         error, fault = self._sampling_error([run for run in runs if run.name in measured])
         figures = tuple(measured.values())
-        ruling = judge_reproduction(figures, self.row, measure, error)
-        endings = [without, cut_off, describe(selection, held_out)]
-        if reduced := self._reduced(recipe) or _fewer(selection, len(figures)):
-            rule = _joined([reduced, ruling.rule.partition(",")[0], *endings])
-            ruling = Ruling(SCALED_DOWN, rule, ruling.gap, None)
+        verdict, rule, gap, noise = judge_reproduction(figures, self.row, measure, error)
+        if reduced := self._reduced(recipe, len(figures)):
+            verdict, rule, noise = SCALED_DOWN, _joined(reduced, rule.partition(",")[0]), None
         else:
-            ruling = replace(ruling, rule=_joined([ruling.rule, fault, *endings]))
-        return Reproduction(
-            row=self.row,
-            experiment=self.experiment,
-            precision=precision,
-            verdict=ruling.verdict,
-            measured=figures,
-            sd=standard_deviation(figures),
-            rule=ruling.rule,
-            gap=ruling.gap,
-            noise=ruling.noise,
-            command=self.command,
-        )
+            rule = _joined(rule, fault)
+        rule, sd = _joined(rule, without, cut_off, describe(selection, held_out)), standard_deviation(figures)
+        return Reproduction(self.row, self.experiment, precision, verdict, figures, sd, rule, gap, noise, self.command)
 
     def _sampling_error(self, runs: Sequence[RunResult]) -> tuple[float, str]:
         """The standard deviation of a mean loss over as many random samples as the source took, 0 where it took all.
@@ -249,13 +234,15 @@ class _Aim:
         fault = f"the error of the source's sample of {samples} was not measured{some}" if missing else ""
         return (mean(deviations) or 0.0) / math.sqrt(samples), fault
 
-    def _reduced(self, recipe: Experiment | None) -> str | None:
-        """How the recorded recipe is less than the source's: in its own words, or where it departs from `config`."""
-        words = [source.reduced for source in (recipe, self.config) if source and source.reduced]
-        if words or recipe is None or self.config is None:
-            return words[0] if words else None
-        changed = departures(recipe, self.config)
-        return f"not as configs/{self.experiment}.yaml has it: {', '.join(changed)}" if changed else None
+    def _reduced(self, recipe: Experiment | None, runs: int) -> str | None:
+        """How the source did more: in the configurations' words, where `recipe` departs, or by choosing among runs."""
+        for experiment in (recipe, self.config):
+            if experiment and experiment.reduced:
+                return experiment.reduced
+        if recipe and self.config and (changed := departures(recipe, self.config)):
+            return f"not as configs/{self.experiment}.yaml has it: {', '.join(changed)}"
+        selection = self.row.selection
+        return f"the mean of {runs} runs against the {selection}" if runs_chosen_from(selection) else None
 
 
 def _recipe(folder: Path, comparison: Comparison) -> Experiment | None:
@@ -270,13 +257,8 @@ def _names(what: str, runs: Sequence[str]) -> str:
     return f"{what}: {', '.join(runs)}" if runs else ""
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def _fewer(selection: str, runs: int) -> str | None:
-    """How a mean of `runs` of ours is no figure that the source chose from several runs."""
-    return f"the mean of {runs} runs against the {selection}" if runs_chosen_from(selection) else None
 
 
 def hours(results: Path = RESULTS) -> dict[str, float]:

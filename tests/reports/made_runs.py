@@ -55,7 +55,7 @@ def write_run(
         "seed": seed,
         "metric": metric,
         "higher_is_better": True,
-        "metrics": undeclared(metric, figures),
+        "metrics": undeclared(metric, {"eval/accuracy", "eval/loss", metric}),
         "final": figures,
         "best": {metric: better((line[metric] for line in lines if metric in line), default=None)},
         "steps": {"planned": len(losses), "attempted": len(losses), "applied": len(losses)},
