@@ -4,7 +4,6 @@ With the id of a row it prints the path of the configuration behind it, for `scr
 """
 
 import argparse
-import difflib
 import sys
 
 from reports.analysis import published
@@ -28,14 +27,13 @@ def main() -> int:
 def configuration_of(identity: str) -> str:
     """The path of the first configuration that aims at a row; ValueError, with the nearest id, where none does."""
     rows, aims = published.aimed_at()
-    names = [name for name, config in aims.items() if identity in config["published"]]
-    if names:
-        return f"configs/{names[0]}.yaml"
-    aimed = sorted({row for config in aims.values() for row in config["published"]})
-    nearest = difflib.get_close_matches(identity.lower(), aimed, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    for name, config in aims.items():
+        if identity in config.published:
+            return f"configs/{name}.yaml"
+    aimed = sorted({row for config in aims.values() for row in config.published})
+    hint = published.did_you_mean(identity, aimed)
     what = "no experiment aims at" if identity in rows else "unknown"
-    raise ValueError(f"{what} published row {identity!r}: {hint}allowed: {', '.join(aimed)}")
+    raise ValueError(f"{what} published row {identity!r}: {hint and f'{hint} '}allowed: {', '.join(aimed)}")
 
 
 def listing() -> list[str]:
@@ -44,14 +42,13 @@ def listing() -> list[str]:
     It has the row's id, the experiment, the model, the figure, the verdict so far, the data and the estimated hours.
     """
     lines = []
-    (_, aims), needed = published.aimed_at(), hours()
-    for found in reproductions():
-        row, name = found.row, found.experiment or ""
-        shown = f"{found.precision} {found.mean:.4g}: {found.verdict}" if found.mean is not None else found.verdict
-        cost = f"{about(needed[name])} a run" if name in needed else "cost not known"
-        figure = f"{row['metric']} {row['value']} {row['unit']}"
-        data = aims[name]["data"]["name"]
-        lines.append(f"{row['id']}  {name}  {row['model']}  {figure}  {shown}  data {data}, {cost} in FP32 on a CPU")
+    (_, aims), costs = published.aimed_at(), hours()
+    for result in reproductions():
+        row, name = result.row, result.experiment
+        verdict = f"{result.precision} {result.mean:.4g}: {result.verdict}" if result.measured else result.verdict
+        cost = f"{about(costs[name])} a run" if name in costs else "cost not known"
+        figure, data = f"{row.metric} {row.value} {row.unit}", aims[name].data.name
+        lines.append(f"{row.id}  {name}  {row.model}  {figure}  {verdict}  data {data}, {cost} in FP32 on a CPU")
     return lines
 
 

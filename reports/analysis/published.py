@@ -1,83 +1,79 @@
-"""The published figures in reports/published.csv, and the configurations that aim at them."""
+"""The experiments that aim at published figures, and what such a figure is measured by."""
 
-import csv
 import difflib
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
+from reports.records.config import Experiment, read_config
+from reports.records.metric import Metric
+from reports.records.published import PublishedRow, read_published
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED = ROOT / "reports" / "published.csv"
-CONFIGS = ROOT / "configs"
+# Of a published unit, the unit of our metrics and by what their shown value is divided.
+UNITS = {"fraction": ("%", 100.0), "nats/char": ("nats", 1.0), "nats/token": ("nats", 1.0)}
+SHARE_OF_RANGE, SHARE_OF_VALUE = 0.005, 0.01  # how far from a published figure is still reproduced
 
 
-def rows(path: Path = PUBLISHED) -> dict[str, dict[str, str]]:
-    """The published rows by id; raises ValueError naming file and row for an id that stands twice, or a torn row."""
-    found: dict[str, dict[str, str]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        for row in reader:
-            where = f"{path}: line {reader.line_num}"
-            if None in row or None in row.values() or "id" not in row:
-                raise ValueError(f"{where}: row {row.get('id')!r} has not the columns of the header")
-            if row["id"] in found:
-                raise ValueError(f"{where}: row {row['id']!r} stands twice")
-            found[row["id"]] = row
-    return found
+@dataclass(frozen=True)
+class Measure:
+    """Our metric for a published figure: a value of it reads `factor` times as much in the row's unit.
 
-
-def configurations(configs: Path = CONFIGS) -> dict[str, dict[str, Any]]:
-    """All configurations by name; raises ValueError naming a file that is none."""
-    return {path.stem: configuration(path) for path in sorted(configs.glob("*.yaml"))}
-
-
-def experiments(configs: Path = CONFIGS) -> dict[str, dict[str, Any]]:
-    """The configurations by name that aim at published rows; raises ValueError naming a file that is none."""
-    return {name: config for name, config in configurations(configs).items() if config.get("published")}
-
-
-def aimed_at() -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Any]]]:
-    """All `rows`, and the `experiments` that aim at some of them.
-
-    Raises ValueError, naming file, row and value, for a row that a configuration names and that is not published, and
-    for one that is aimed at whose figures are no numbers.
+    Where the row counts errors and the metric successes, the value is first taken from the `whole`.
     """
-    known, aims = rows(), experiments()
+
+    metric: Metric
+    factor: float = 1.0
+    whole: float | None = None
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Of the published figure."""
+        return self.metric.higher_is_better == (self.whole is None)
+
+    def read(self, value: float) -> float:
+        """A recorded `value` in the row's unit."""
+        return (value if self.whole is None else self.whole - value) * self.factor
+
+    def margin(self, target: float) -> float:
+        """How far from `target` is still reproduced: a share of the metric's range, or of `target` without limits."""
+        width = self.metric.width
+        return SHARE_OF_VALUE * target if width is None else SHARE_OF_RANGE * width * self.factor
+
+
+def measure_of(row: PublishedRow, metrics: Sequence[Metric]) -> Measure | None:
+    """By which of a run's `metrics`, the deciding one first, `row` is measured; None where none has its unit."""
+    unit, divisor = UNITS.get(row.unit, (row.unit, 1.0))
+    metric = next((metric for metric in metrics if metric.unit == unit), None)
+    if metric is None:
+        return None
+    counts_errors = "error" in row.metric and metric.higher_is_better
+    return Measure(metric, metric.scale / divisor, metric.range[1] if counts_errors else None)
+
+
+def rows() -> dict[str, PublishedRow]:
+    """The published rows by id."""
+    return read_published(ROOT / "reports" / "published.csv")
+
+
+def configurations() -> dict[str, Experiment]:
+    """All configurations by name; raises ValueError naming a file that is none."""
+    return {path.stem: read_config(path) for path in sorted((ROOT / "configs").glob("*.yaml"))}
+
+
+def aimed_at() -> tuple[dict[str, PublishedRow], dict[str, Experiment]]:
+    """All `rows`, and the `configurations` that aim at some; raises ValueError naming a row that is not published."""
+    known = rows()
+    aims = {name: config for name, config in configurations().items() if config.published}
     for name, config in aims.items():
-        named = config["published"]
-        if not isinstance(named, list) or not all(isinstance(identity, str) for identity in named):
-            raise ValueError(f"configs/{name}.yaml: published: {named!r} is not a list of row ids")
-        for identity in named:
+        for identity in config.published:
             if identity not in known:
-                nearest = difflib.get_close_matches(identity.lower(), known, n=1, cutoff=0.5)
-                hint = f": did you mean {nearest[0]!r}?" if nearest else ""
-                raise ValueError(f"configs/{name}.yaml: published: unknown row {identity!r}{hint}")
-            check_figures(known[identity])
+                hint = did_you_mean(identity, known)
+                raise ValueError(f"configs/{name}.yaml: published: unknown row {identity!r}{hint and f': {hint}'}")
     return known, aims
 
 
-def check_figures(row: Mapping[str, str]) -> None:
-    """Raises ValueError, naming file, row and value, for a row whose figures are no numbers."""
-    try:
-        known = math.isfinite(float(row["value"]))
-    except ValueError:
-        known = False
-    if not known:
-        raise ValueError(f"{PUBLISHED}: row {row['id']!r}: value {row['value']!r} is not a finite number")
-    samples = row.get("evaluated_samples")
-    if samples and not (samples.isdecimal() and int(samples) > 0):
-        raise ValueError(f"{PUBLISHED}: row {row['id']!r}: evaluated_samples {samples!r} is not a count")
-
-
-def configuration(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; raises ValueError naming the file where there is none."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: a configuration is a mapping, not {str(found)[:40]!r}")
-    return found
+def did_you_mean(identity: str, known: Iterable[str]) -> str:
+    """The question whether the nearest id was meant; empty where none is near."""
+    nearest = difflib.get_close_matches(identity.lower(), list(known), n=1, cutoff=0.5)
+    return f"did you mean {nearest[0]!r}?" if nearest else ""

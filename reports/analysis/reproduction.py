@@ -4,8 +4,8 @@ The rule, for the runs of one precision, measured the way the source selects its
 published.csv: the last epoch, the best one, or early stopping; where the source does not state it, the last
 evaluation is taken):
 
-- REPRODUCED: the mean over seeds is within the margin of the published figure: 0.5 points of an accuracy or an
-  error, 1% of a loss.
+- REPRODUCED: the mean over seeds is within the margin of the published figure: 0.5% of the metric's range, as 0.5
+  points of an accuracy or an error, and 1% of a figure without limits, as a loss.
 - WITHIN NOISE: it is not, but at least 3 runs were measured and the published figure lies in the 95% prediction
   interval for one more run of ours (mean ± t * sd * sqrt(1 + 1/n), Student's t with n - 1 degrees of freedom), so
   that it could be one. Fewer runs do not know their noise: with two, t is 12.7 and any figure would pass; nor does
@@ -20,32 +20,43 @@ evaluation is taken):
 An evaluation that is not finite is no measurement, and a run without another one counts as none.
 """
 
+import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
 from scipy import stats
 
 from reports.analysis import published
 from reports.analysis.comparison import comparisons_in
-from reports.analysis.selection import figure, finite, ran_out, runs_chosen_from, said
+from reports.analysis.published import ROOT, Measure, measure_of
+from reports.analysis.selection import describe, ended_early, figure, runs_chosen_from
+from reports.analysis.speed import read_benchmark, samples_per_second
 from reports.analysis.statistics import mean, standard_deviation
-from reports.records.benchmark import read_benchmark
-from reports.records.config import departures, first_recipe
-from reports.records.files import read_json, read_lines
-from reports.records.run import BASELINE
+from reports.records import layout
+from reports.records.comparison import Comparison, RunResult
+from reports.records.config import Experiment, departures, read_config
+from reports.records.estimates import read_estimates
+from reports.records.evaluation import Evaluation
+from reports.records.files import read_record
+from reports.records.metrics import read_history
+from reports.records.published import PublishedRow
+from reports.records.summary import read_summary
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
-POINTS, SHARE = 0.5, 0.01
 FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
 MOST_NOISE = 10  # margins; where single runs differ by more, any figure would be one of them
 QUICK = "resnet20_digits"
-REPRODUCED, WITHIN_NOISE, ABOVE, BELOW = "REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW"
-SCALED_DOWN, NOT_RUN = "SCALED-DOWN", "NOT RUN"
-UNITS = ("%", "fraction", "nats/char", "nats/token")
+
+Verdict = Literal["REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW", "SCALED-DOWN", "NOT RUN"]
+REPRODUCED: Verdict = "REPRODUCED"
+WITHIN_NOISE: Verdict = "WITHIN NOISE"
+ABOVE: Verdict = "ABOVE"
+BELOW: Verdict = "BELOW"
+SCALED_DOWN: Verdict = "SCALED-DOWN"
+NOT_RUN: Verdict = "NOT RUN"
 
 
 @dataclass(frozen=True)
@@ -56,10 +67,10 @@ class Reproduction:
     None where that is not known. `command` runs it where `scripts/reproduce.sh` does not; empty where nothing does.
     """
 
-    row: Mapping[str, str]
-    experiment: str | None
+    row: PublishedRow
+    experiment: str
     precision: str | None
-    verdict: str
+    verdict: Verdict
     measured: tuple[float, ...] = ()
     sd: float | None = None
     rule: str = ""
@@ -72,17 +83,16 @@ class Reproduction:
         return mean(self.measured)
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Ruling(NamedTuple):
     """The verdict on measured values, the rule that decided in words, and `gap` and `noise` of `Reproduction`."""
 
-    verdict: str
+    verdict: Verdict
     rule: str
     gap: float
     noise: float | None
 
 
-def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: float = 0.0) -> Judgement:
+def judge_reproduction(values: Sequence[float], row: PublishedRow, measure: Measure, error: float = 0.0) -> Ruling:
     """The verdict on measured `values` in the unit of the published `row`.
 
     `error` is the standard deviation of the source's figure that comes from the samples it was evaluated on.
@@ -90,156 +100,165 @@ def judge_reproduction(values: Sequence[float], row: Mapping[str, str], error: f
     """
     center = mean(values)
     if center is None or not math.isfinite(center):
-        raise ValueError(f"{row['id']}: nothing was measured, or what is not finite: {list(values)}")
-    target, loss, count = float(row["value"]), row["unit"].startswith("nats"), len(values)
-    unit = 1.0 if row["unit"] == "%" else 0.01
-    margin = SHARE * target if loss else POINTS * unit
-    gap = center - target
+        raise ValueError(f"{row.id}: nothing was measured, or what is not finite: {list(values)}")
+    target, count = row.target, len(values)
+    margin, gap = measure.margin(target), center - target
     deviation, noise, over_runs = standard_deviation(values), None, 0.0
     if deviation is not None and count >= FEWEST_RUNS:
         over_runs = float(stats.t.ppf(0.975, count - 1)) * deviation * math.sqrt(1 + 1 / count)
         noise = math.hypot(over_runs, float(stats.norm.ppf(0.975)) * error)
-    shown = f"{gap:+.4g} from the published {target:g}"
+    distance = f"{gap:+.4g} from the published {target:g}"
     if abs(gap) <= margin:
-        return Judgement(REPRODUCED, f"{shown}, within {margin:.3g}", gap, noise)
+        return Ruling(REPRODUCED, f"{distance}, within {margin:.3g}", gap, noise)
     if noise is not None and noise <= MOST_NOISE * margin and abs(gap) <= noise:
-        drawn = f" evaluated on {row['evaluated_samples']} samples drawn at random" if error else ""
-        rule = f"{shown}, beyond {margin:.3g} but within {noise:.3g}, where 95% of single runs{drawn} lie"
+        drawn = f" evaluated on {row.evaluated_samples} samples drawn at random" if error else ""
+        rule = f"{distance}, beyond {margin:.3g} but within {noise:.3g}, where 95% of single runs{drawn} lie"
         if abs(gap) > math.hypot(over_runs / math.sqrt(count + 1), float(stats.norm.ppf(0.975)) * error):
             rule += f"; the 95% interval of our mean lies {'above' if gap > 0 else 'below'} it"
-        return Judgement(WITHIN_NOISE, rule, gap, noise)
-    better = (gap < 0) == (loss or "error" in row["metric"])
+        return Ruling(WITHIN_NOISE, rule, gap, noise)
     if noise is None:
         beyond = f"the noise of {count} run{'s' if count > 1 else ''} is not known well enough"
     elif abs(gap) <= noise:
         beyond = f"the noise of {count} runs, {noise:.3g}, is too large to tell anything by"
     else:
         beyond = f"beyond the noise of {count} runs, {noise:.3g}"
-    return Judgement(ABOVE if better else BELOW, f"{shown}, beyond {margin:.3g}; {beyond}", gap, noise)
+    verdict = ABOVE if (gap > 0) == measure.higher_is_better else BELOW
+    return Ruling(verdict, f"{distance}, beyond {margin:.3g}; {beyond}", gap, noise)
 
 
-def reproductions(
-    results: Path = RESULTS, recorded: Mapping[Path, Mapping[str, Any]] | None = None
-) -> list[Reproduction]:
+def reproductions(results: Path = RESULTS, comparisons: Mapping[Path, Comparison] | None = None) -> list[Reproduction]:
     """Every row that an experiment aims at, in each precision that has runs, in the order of published.csv.
 
-    `recorded` are the `comparisons_in` the folder `results`, from a caller that has read them already.
+    `comparisons` are the `comparisons_in` the folder `results`, from a caller that has read them already.
     Raises ValueError as `published.aimed_at` does.
     """
-    found: list[Reproduction] = []
     rows, aims = published.aimed_at()
-    recorded = comparisons_in(results)[0] if recorded is None else recorded
-    comparisons = {folder.name: comparison for folder, comparison in recorded.items()}
-    for identity, row in rows.items():
-        names = [name for name, config in aims.items() if identity in config["published"]]
+    comparisons = comparisons_in(results)[0] if comparisons is None else comparisons
+    reproduced: list[Reproduction] = []
+    for row in rows.values():
+        names = [name for name, config in aims.items() if row.id in config.published]
         for name in names:
             # `scripts/reproduce.sh` runs the first one.
             command = None if name == names[0] else f"bash scripts/compare.sh configs/{name}.yaml"
-            found += _of_experiment(row, name, aims[name], results / name, comparisons.get(name), command)
-    return found
+            aim = _Aim(row, name, aims[name], results / name, command)
+            reproduced += aim.reproductions(comparisons.get(results / name))
+    return reproduced
 
 
-def of_comparison(folder: Path, comparison: Mapping[str, Any]) -> list[Reproduction]:
+def of_comparison(folder: Path, comparison: Comparison) -> list[Reproduction]:
     """The published rows that one comparison aims at, as its configuration names them and its runs' recorded one.
 
     A row that is not published any more, or not yet, is NOT RUN: a report that ends a long training must not fail.
     """
-    name, found = comparison["experiment"], list[Reproduction]()
+    name = comparison.experiment
     file = ROOT / "configs" / f"{name}.yaml"
-    config = published.configuration(file) if file.exists() else {}
-    recorded = first_recipe(folder / run["run"] for run in comparison["runs"]).get("published") or []
-    aims = dict.fromkeys([*(config.get("published") or []), *recorded])
+    config, recorded = read_config(file) if file.exists() else None, _recipe(folder, comparison)
+    aims = dict.fromkeys(identity for source in (config, recorded) if source for identity in source.published)
     rows = published.rows() if aims else {}
+    reproduced: list[Reproduction] = []
     for identity in aims:
         if identity in rows:
-            published.check_figures(rows[identity])
-            found += _of_experiment(rows[identity], name, config, folder, comparison, comparison["command"])
+            aim = _Aim(rows[identity], name, config, folder, comparison.command)
+            reproduced += aim.reproductions(comparison)
         else:
-            shown = ("model", "dataset", "metric", "precision", "value", "source")
-            row = dict.fromkeys(shown, "not known") | {"id": str(identity), "unit": ""}
             rule = f"reports/published.csv has no row {identity!r}"
-            found.append(Reproduction(row, name, None, NOT_RUN, rule=rule, command=""))
-    return found
+            reproduced.append(Reproduction(PublishedRow(id=identity), name, None, NOT_RUN, rule=rule, command=""))
+    return reproduced
 
 
-def _of_experiment(
-    row: Mapping[str, str],
-    name: str,
-    config: Mapping[str, Any] | None,
-    folder: Path,
-    comparison: Mapping[str, Any] | None,
-    command: str | None,
-) -> list[Reproduction]:
-    if comparison is None or row["unit"] not in UNITS:
-        reason = "no record" if comparison is None else f"{row['metric']} in {row['unit']} is not what a run records"
-        return [Reproduction(row, name, None, NOT_RUN, rule=reason, command=command)]
-    recipe = first_recipe(folder / run["run"] for run in comparison["runs"])
-    reduced = _reduced(recipe, config or {}, name)
-    held_out = bool(recipe.get("data", {}).get("held_out"))
-    selected, found = said(row["selection"], held_out), []
-    for precision in comparison["precisions"]:
-        runs = [run for run in comparison["runs"] if run["precision"] == precision and run["status"] == "finished"]
-        histories = {run["run"]: read_lines(folder / run["run"] / "metrics.jsonl")[0] for run in runs}
-        values = {run: figure(history, row, held_out) for run, history in histories.items()}
-        known = {run: value for run, value in values.items() if value is not None}
-        without = [run for run in values if run not in known]
-        left_out = f"no finite evaluation to take: {', '.join(without)}" if without else ""
-        going = [run for run in known if ran_out(histories[run], row, held_out)]
-        cut_off = f"the source would have trained on where these ended: {', '.join(going)}" if going else ""
-        if not known:
-            reason = left_out or "no finished run"
-            found.append(Reproduction(row, name, precision, NOT_RUN, rule=reason, command=command))
-            continue
-        error, fault = _sampling_error([folder / run for run in known], row)
-        measured = tuple(known.values())
-        judged = judge_reproduction(measured, row, error)
-        less = reduced or _fewer(row["selection"], len(known))
-        if less:
-            parts = [less, judged.rule.partition(",")[0], left_out, cut_off, selected]
-            judged = Judgement(SCALED_DOWN, _joined(parts), judged.gap, None)
+@dataclass(frozen=True)
+class _Aim:
+    """An experiment that aims at a published row; its runs are in `folder`."""
+
+    row: PublishedRow
+    experiment: str
+    config: Experiment | None
+    folder: Path
+    command: str | None
+
+    def reproductions(self, comparison: Comparison | None) -> list[Reproduction]:
+        """One a precision of `comparison`; a single one where the row cannot be measured at all."""
+        if comparison is None:
+            return [self._not_run("no record")]
+        metrics = next((run.metrics for run in comparison.runs if run.metrics), [])
+        measure, recipe = measure_of(self.row, metrics), _recipe(self.folder, comparison)
+        if metrics and measure is None:
+            return [self._not_run(f"{self.row.metric} in {self.row.unit} is not what a run records")]
+        return [self._in_precision(precision, comparison, measure, recipe) for precision in comparison.precisions]
+
+    def _not_run(self, reason: str, precision: str | None = None) -> Reproduction:
+        return Reproduction(self.row, self.experiment, precision, NOT_RUN, rule=reason, command=self.command)
+
+    def _in_precision(
+        self, precision: str, comparison: Comparison, measure: Measure | None, recipe: Experiment | None
+    ) -> Reproduction:
+        runs = [run for run in comparison.runs_of(precision) if run.finished]
+        if not runs or measure is None:
+            return self._not_run("no finished run", precision)
+        selection, held_out = self.row.selection, bool(recipe and recipe.data.held_out)
+        histories = {run.name: read_history(self.folder / run.name / layout.METRICS) for run in runs}
+        values = {name: figure(history, selection, measure, held_out) for name, history in histories.items()}
+        measured = {name: value for name, value in values.items() if value is not None}
+        without = _names("no finite evaluation to take", [name for name in values if name not in measured])
+        if not measured:
+            return self._not_run(without, precision)
+        ended = [name for name in measured if ended_early(histories[name], selection, held_out)]
+        cut_off = _names("the source would have trained on where these ended", ended)
+        error, fault = self._sampling_error([run for run in runs if run.name in measured])
+        figures = tuple(measured.values())
+        verdict, rule, gap, noise = judge_reproduction(figures, self.row, measure, error)
+        if reduced := self._reduced(recipe, len(figures)):
+            verdict, rule, noise = SCALED_DOWN, _joined(reduced, rule.partition(",")[0]), None
         else:
-            judged = replace(judged, rule=_joined([judged.rule, fault, left_out, cut_off, selected]))
-        deviation = standard_deviation(measured)
-        rest = (judged.rule, judged.gap, judged.noise, command)
-        found.append(Reproduction(row, name, precision, judged.verdict, measured, deviation, *rest))
-    return found
+            rule = _joined(rule, fault)
+        rule, sd = _joined(rule, without, cut_off, describe(selection, held_out)), standard_deviation(figures)
+        return Reproduction(self.row, self.experiment, precision, verdict, figures, sd, rule, gap, noise, self.command)
+
+    def _sampling_error(self, runs: Sequence[RunResult]) -> tuple[float, str]:
+        """The standard deviation of a mean loss over as many random samples as the source took, 0 where it took all.
+
+        With it, in words, for which runs it was not measured on their final weights.
+        """
+        samples = self.row.evaluated_samples
+        if not samples:
+            return 0.0, ""
+        deviations = []
+        for run in runs:
+            path = self.folder / run.name
+            evaluation = path / layout.EVALUATION
+            noise = read_record(Evaluation, evaluation) if evaluation.exists() else None
+            if noise and noise.weights_sha256 == read_summary(path / layout.SUMMARY).final_weights_sha256:
+                deviations.append(noise.sample_sd)
+        missing = len(runs) - len(deviations)
+        some = f" for {missing} of {len(runs)} runs" if deviations else ""
+        fault = f"the error of the source's sample of {samples} was not measured{some}" if missing else ""
+        return (mean(deviations) or 0.0) / math.sqrt(samples), fault
+
+    def _reduced(self, recipe: Experiment | None, runs: int) -> str | None:
+        """How the source did more: in the configurations' words, where `recipe` departs, or by choosing among runs."""
+        for experiment in (recipe, self.config):
+            if experiment and experiment.reduced:
+                return experiment.reduced
+        if recipe and self.config and (changed := departures(recipe, self.config)):
+            return f"not as configs/{self.experiment}.yaml has it: {', '.join(changed)}"
+        selection = self.row.selection
+        return f"the mean of {runs} runs against the {selection}" if runs_chosen_from(selection) else None
 
 
-def _sampling_error(runs: Sequence[Path], row: Mapping[str, str]) -> tuple[float, str]:
-    """The standard deviation of a mean loss over as many random samples as the source took, 0 where it took all.
-
-    With it, in words, for which runs it was not measured on their final weights.
-    """
-    if not row.get("evaluated_samples"):
-        return 0.0, ""
-    deviations = []
-    for run in runs:
-        summary, found = read_json(run / "summary.json") or {}, read_json(run / "evaluation.json") or {}
-        weights, deviation = summary.get("final_weights_sha256"), found.get("sample_sd")
-        if weights and found.get("weights_sha256") == weights and finite(deviation) and deviation >= 0:
-            deviations.append(deviation)
-    missing = len(runs) - len(deviations)
-    some = f" for {missing} of {len(runs)} runs" if deviations else ""
-    fault = f"the error of the source's sample of {row['evaluated_samples']} was not measured{some}" if missing else ""
-    return (mean(deviations) or 0.0) / math.sqrt(int(row["evaluated_samples"])), fault
+def _recipe(folder: Path, comparison: Comparison) -> Experiment | None:
+    """The configuration of the first run that has one."""
+    for run in comparison.runs:
+        with contextlib.suppress(ValueError):
+            return read_config(folder / run.name / layout.CONFIG)
+    return None
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _names(what: str, runs: Sequence[str]) -> str:
+    return f"{what}: {', '.join(runs)}" if runs else ""
+
+
+def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def _fewer(selection: str, runs: int) -> str | None:
-    """How a mean of `runs` of ours is no figure that the source chose from several runs."""
-    chosen_from = runs_chosen_from(selection)
-    return f"the mean of {runs} runs against the {selection}" if chosen_from else None
-
-
-def _reduced(recorded: Mapping[str, Any], config: Mapping[str, Any], name: str) -> str | None:
-    """How the `recorded` recipe is less than the source's: in its own words, or where it departs from `config`."""
-    if words := recorded.get("reduced") or config.get("reduced"):
-        return str(words)
-    changed = departures(recorded, config)
-    return f"not as configs/{name}.yaml has it: {', '.join(changed)}" if changed else None
 
 
 def hours(results: Path = RESULTS) -> dict[str, float]:
@@ -249,9 +268,9 @@ def hours(results: Path = RESULTS) -> dict[str, float]:
     estimate, since operations of other shapes run at other speeds. The smaller a network, the more of its time passes
     between the operations, and the smallest ones take many times as long.
     """
-    counts = read_json(ROOT / "reports" / "estimates.json")
-    speed, _ = read_benchmark(results / QUICK / "benchmark.json", publish=True)
-    if counts is None or speed is None or QUICK not in counts or BASELINE not in speed.seconds:
+    costs = read_estimates(ROOT / "reports" / "estimates.json")
+    benchmark, _ = read_benchmark(results / QUICK / layout.BENCHMARK, publish=True)
+    if benchmark is None or QUICK not in costs or layout.BASELINE not in benchmark.seconds:
         return {}
-    rate = counts[QUICK]["forward_flops"] * speed.samples_per_second(BASELINE)
-    return {name: count["forward_flops"] * count["samples"] / rate / 3600 for name, count in counts.items()}
+    rate = costs[QUICK].forward_flops * samples_per_second(benchmark, layout.BASELINE)
+    return {name: cost.forward_flops * cost.samples / rate / 3600 for name, cost in costs.items()}

@@ -1,15 +1,14 @@
 """Published figures and their verdicts: the rule, by hand, and the way a source selects its figure."""
 
+import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
-from reports import reproduce
 from reports.analysis import published, reproduction
+from reports.analysis.published import Measure, measure_of
 from reports.analysis.reproduction import (
     ABOVE,
     BELOW,
@@ -17,18 +16,45 @@ from reports.analysis.reproduction import (
     REPRODUCED,
     SCALED_DOWN,
     WITHIN_NOISE,
-    Reproduction,
     judge_reproduction,
     reproductions,
 )
 from reports.analysis.selection import figure
-from reports.pages import published_table
-from reports.records.files import write_json
-from tests.reports.made_runs import compared, write_benchmark, write_evaluations, write_run, write_three
+from reports.records.config import Experiment, read_config
+from reports.records.evaluation import Evaluation
+from reports.records.files import write_record, write_text
+from reports.records.metric import Metric
+from reports.records.metrics import History
+from reports.records.published import PublishedRow, read_published
+from tests.reports.made_runs import (
+    compared,
+    experiment,
+    write_benchmark,
+    write_config,
+    write_evaluations,
+    write_run,
+    write_three,
+)
 
-ACCURACY = {"id": "a", "metric": "test top-1", "unit": "%", "value": "92.0", "selection": "last"}
-ERROR = {**ACCURACY, "metric": "test error", "value": "8.0"}
-LOSS = {**ACCURACY, "metric": "val loss", "unit": "nats/char", "value": "2.0"}
+ACCURACY = PublishedRow(id="a", metric="test top-1", unit="%", value="92.0", selection="last")
+ERROR = ACCURACY.model_copy(update={"metric": "test error", "value": "8.0"})
+LOSS = ACCURACY.model_copy(update={"metric": "val loss", "unit": "nats/char", "value": "2.0"})
+FRACTION = ACCURACY.model_copy(update={"unit": "fraction", "value": "0.92"})
+METRICS = [
+    Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
+    Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False),
+]
+
+
+def measure(row: PublishedRow) -> Measure:
+    """By accuracy or loss, as the row's unit has it."""
+    measure = measure_of(row, METRICS)
+    assert measure is not None
+    return measure
+
+
+def ruling(values: list[float], row: PublishedRow, error: float = 0.0) -> reproduction.Ruling:
+    return judge_reproduction(values, row, measure(row), error)
 
 
 @pytest.mark.parametrize(
@@ -46,84 +72,91 @@ LOSS = {**ACCURACY, "metric": "val loss", "unit": "nats/char", "value": "2.0"}
         (ERROR, [7.0, 7.1, 7.05], ABOVE),
         (LOSS, [2.019, 2.019], REPRODUCED),
         (LOSS, [2.05, 2.051], BELOW),
-        ({**ACCURACY, "unit": "fraction", "value": "0.92"}, [0.916], REPRODUCED),
-        ({**ACCURACY, "unit": "fraction", "value": "0.92"}, [0.914], BELOW),
+        (FRACTION, [0.916], REPRODUCED),
+        (FRACTION, [0.914], BELOW),
     ],
 )
-def test_the_rule(row: dict[str, str], values: list[float], verdict: str) -> None:
-    assert judge_reproduction(values, row).verdict == verdict
+def test_the_rule(row: PublishedRow, values: list[float], verdict: str) -> None:
+    assert ruling(values, row).verdict == verdict
 
 
 def test_fewer_than_three_runs_say_that_their_noise_is_not_known() -> None:
-    one, two = judge_reproduction([91.0], ACCURACY), judge_reproduction([91.0, 91.01], ACCURACY)
+    one, two = ruling([91.0], ACCURACY), ruling([91.0, 91.01], ACCURACY)
     assert one.rule == "-1 from the published 92, beyond 0.5; the noise of 1 run is not known well enough"
     assert two.rule.endswith("beyond 0.5; the noise of 2 runs is not known well enough")
     assert one.noise is two.noise is None
 
 
 def test_gap_and_noise_are_figures_of_their_own() -> None:
-    found = judge_reproduction([90.0, 92.4, 91.5], {**ACCURACY, "evaluated_samples": "100"}, error=1.0)
+    found = ruling([90.0, 92.4, 91.5], ACCURACY.model_copy(update={"evaluated_samples": 100}), error=1.0)
     assert found.gap == pytest.approx(-0.7)
     # sd 1.21244, t of 2 degrees of freedom 4.30265, and the normal 1.95996 of the error, in squares
     over_runs = 4.302653 * math.sqrt(1.47) * math.sqrt(4 / 3)
     assert found.noise == pytest.approx(math.sqrt(over_runs**2 + 1.959964**2), rel=1e-5)
-    far = judge_reproduction([91.0, 91.01, 91.02], ACCURACY)
+    far = ruling([91.0, 91.01, 91.02], ACCURACY)
     assert (far.verdict, far.rule.rpartition("; ")[2]) == (BELOW, f"beyond the noise of 3 runs, {far.noise:.3g}")
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [92.0, math.inf]])
 def test_nothing_measured_is_no_verdict(values: list[float]) -> None:
     with pytest.raises(ValueError, match="a: nothing was measured"):
-        judge_reproduction(values, ACCURACY)
+        ruling(values, ACCURACY)
+
+
+@pytest.mark.parametrize(
+    ("row", "metric", "value", "expected"),
+    [
+        (ACCURACY, METRICS[0], 0.92, 92.0),
+        (FRACTION, METRICS[0], 0.92, 0.92),
+        (ERROR, METRICS[0], 0.92, 8.0),
+        (LOSS, METRICS[1], 2.0, 2.0),
+        (ACCURACY, Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True), 92.0, 92.0),
+        (FRACTION, Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True), 92.0, 0.92),
+        (ERROR, Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True), 92.0, 8.0),
+        (ERROR, Metric(name="top1_error", unit="%", range=(0, 1), higher_is_better=False), 0.08, 8.0),
+        (ACCURACY.model_copy(update={"unit": "BLEU"}), Metric(name="bleu", unit="BLEU", higher_is_better=True), 28, 28),
+    ],
+)
+def test_a_value_is_read_in_the_unit_of_the_row(
+    row: PublishedRow, metric: Metric, value: float, expected: float
+) -> None:
+    measured = measure_of(row, [metric])
+    assert measured is not None
+    assert measured.read(value) == pytest.approx(expected)
+    assert measured.higher_is_better == (row is not ERROR and row is not LOSS)
+
+
+def test_a_row_of_another_unit_is_not_measured() -> None:
+    assert measure_of(ACCURACY.model_copy(update={"unit": "img/s"}), METRICS) is None
+    assert measure_of(LOSS, METRICS[:1]) is None
 
 
 def test_every_row_that_a_configuration_names_is_published() -> None:
     rows, aims = published.aimed_at()
     assert len(rows) == 395
     assert "lenet5_fashion_mnist" in aims
+    assert all(math.isfinite(rows[identity].target) for config in aims.values() for identity in config.published)
 
 
 def test_every_published_row_has_a_source_and_a_selection() -> None:
     for row in published.rows().values():
-        assert row["source"], row["id"]
-        assert row["selection"], row["id"]
+        assert row.source, row.id
+        assert row.selection, row.id
 
 
-def test_published_rows_that_are_torn_or_stand_twice_are_named(tmp_path: Path) -> None:
-    file = tmp_path / "published.csv"
-    file.write_text("id,value\na,1\nb,2\na,3\n")
-    with pytest.raises(ValueError, match=r"published\.csv: line 4: row 'a' stands twice"):
-        published.rows(file)
-    for torn in ("id,value\nb\n", "id,value\nb,2,3\n"):
-        file.write_text(torn)
-        with pytest.raises(ValueError, match=r"published\.csv: line 2: row 'b' has not the columns of the header"):
-            published.rows(file)
+def test_a_row_without_a_number_is_named_when_it_is_judged(tmp_path: Path) -> None:
+    for value in ("93,5", "nan"):
+        with pytest.raises(ValueError, match=f"row 'a': value '{value}' is not a finite number"):
+            ruling([92.0], ACCURACY.model_copy(update={"value": value}))
+    (tmp_path / "published.csv").write_text("id,value,evaluated_samples\na,1,all\n")
+    with pytest.raises(ValueError, match="evaluated_samples"):
+        read_published(tmp_path / "published.csv")
 
 
-@pytest.mark.parametrize("text", ["- a\n", "a\n", "", "a: [\n"])
-def test_a_configuration_that_is_no_mapping_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "broken.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"broken\.yaml: "):
-        published.experiments(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("row", "aims", "message"),
-    [
-        ({"value": "93,5"}, ["first-row"], "published.csv: row 'first-row': value '93,5' is not a finite number"),
-        ({"value": "nan"}, ["first-row"], "row 'first-row': value 'nan' is not a finite number"),
-        ({"evaluated_samples": "all"}, ["first-row"], "row 'first-row': evaluated_samples 'all' is not a count"),
-        ({}, ["frist-row"], "configs/tiny.yaml: published: unknown row 'frist-row': did you mean 'first-row'?"),
-        ({}, "first-row", "configs/tiny.yaml: published: 'first-row' is not a list of row ids"),
-    ],
-)
-def test_a_row_that_cannot_be_aimed_at_is_named(
-    monkeypatch: pytest.MonkeyPatch, row: dict[str, str], aims: object, message: str
-) -> None:
-    configured(monkeypatch, published=aims)
-    other = {**ACCURACY, "id": "other", "value": "not a number, which nothing aims at"}
-    rows = {"first-row": {**ACCURACY, "id": "first-row", **row}, "other": other}
-    monkeypatch.setattr(published, "rows", lambda: rows)
+def test_a_row_that_cannot_be_aimed_at_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch, published=["frist-row"])
+    monkeypatch.setattr(published, "rows", lambda: {"first-row": ACCURACY, "other": ACCURACY})
+    message = "configs/tiny.yaml: published: unknown row 'frist-row': did you mean 'first-row'?"
     with pytest.raises(ValueError, match=re.escape(message)):
         reproductions(Path("nowhere"))
 
@@ -151,16 +184,15 @@ EVALUATIONS = [  # accuracy, loss, held-out accuracy, held-out loss
 )
 def test_a_figure_is_selected_as_the_source_selects_it(selection: str, held_out: bool, expected: float) -> None:
     names = ("eval/accuracy", "eval/loss", "eval/held_out_accuracy", "eval/held_out_loss")
-    history = [dict(zip(names if held_out else names[:2], values, strict=False)) for values in EVALUATIONS]
-    row = {**ACCURACY, "selection": selection}
-    assert figure(history, row, held_out) == pytest.approx(expected)
-    assert figure(history, {**row, "metric": "error"}, held_out) == pytest.approx(100 - expected)
+    history = History([dict(zip(names if held_out else names[:2], values, strict=False)) for values in EVALUATIONS])
+    assert figure(history, selection, measure(ACCURACY), held_out) == pytest.approx(expected)
+    assert figure(history, selection, measure(ERROR), held_out) == pytest.approx(100 - expected)
 
 
 @pytest.mark.parametrize("selection", ["best", "early stopping"])
 def test_what_was_held_out_and_is_not_in_the_record_is_not_replaced_by_the_evaluation(selection: str) -> None:
-    history = [dict(zip(("eval/accuracy", "eval/loss"), values, strict=False)) for values in EVALUATIONS]
-    assert figure(history, {**ACCURACY, "selection": selection}, held_out=True) is None
+    history = History([{"eval/accuracy": accuracy, "eval/loss": loss} for accuracy, loss, *_ in EVALUATIONS])
+    assert figure(history, selection, measure(ACCURACY), held_out=True) is None
 
 
 NAN, INFINITE = math.nan, math.inf
@@ -182,13 +214,13 @@ NAN, INFINITE = math.nan, math.inf
 def test_what_is_not_finite_is_no_measurement(
     selection: str, figures: list[tuple[float, float]], expected: float | None
 ) -> None:
-    history = [{"eval/accuracy": accuracy, "eval/loss": loss} for accuracy, loss in figures]
-    assert figure(history, {**ACCURACY, "selection": selection}) == (expected and pytest.approx(expected))
+    history = History([{"eval/accuracy": accuracy, "eval/loss": loss} for accuracy, loss in figures])
+    assert figure(history, selection, measure(ACCURACY)) == (expected and pytest.approx(expected))
 
 
 def test_the_lowest_loss_is_not_one_that_is_not_finite() -> None:
-    losses = [{"eval/loss": value} for value in (NAN, 2.0, 1.5, -INFINITE, 1.7)]
-    assert figure(losses, {**LOSS, "selection": "best"}) == 1.5
+    losses = History([{"eval/loss": value} for value in (NAN, 2.0, 1.5, -INFINITE, 1.7)])
+    assert figure(losses, "best", measure(LOSS)) == 1.5
 
 
 @pytest.fixture
@@ -199,14 +231,20 @@ def aimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         accuracy = {"fp32": 0.92, "bf16": 0.93, "fp16": 0.90}[run.name[:4]]
         figures = {"eval/loss": 1.0, "eval/accuracy": accuracy + int(run.name[-1]) / 1000}
         write_evaluations(run, figures)
-    write_json(tmp_path / "tiny" / "comparison.json", compared(tmp_path / "tiny"))
-    monkeypatch.setattr(published, "rows", lambda: {"a": ACCURACY, "b": {**ACCURACY, "id": "b"}})
+    write_record(tmp_path / "tiny" / "comparison.json", compared(tmp_path / "tiny"))
+    monkeypatch.setattr(published, "rows", lambda: {"a": ACCURACY, "b": ACCURACY.model_copy(update={"id": "b"})})
     return tmp_path
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
-    config = {"published": ["a"], "data": {"name": "dots"}, **changes}
-    monkeypatch.setattr(published, "experiments", lambda: {"tiny": config})
+    """The recorded experiment aims at row a; its configuration has these `changes`."""
+    config = Experiment.model_validate({**experiment().model_dump(), "published": ["a"], **changes})
+    monkeypatch.setattr(published, "configurations", lambda: {"tiny": config})
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, row: PublishedRow = ACCURACY, **changes: object) -> None:
+    """Row a, the only one, is `row` with these `changes`."""
+    monkeypatch.setattr(published, "rows", lambda: {"a": row.model_copy(update=changes)})
 
 
 def test_the_records_give_a_verdict_in_each_precision(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,36 +260,28 @@ def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
     aimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured(monkeypatch)
-    drawn = {**LOSS, "id": "a", "value": "1.05", "evaluated_samples": "100"}
-    monkeypatch.setattr(published, "rows", lambda: {"a": drawn})
+    publish(monkeypatch, LOSS, value="1.05", evaluated_samples=100)
     for seed in range(3):
         run = write_run(aimed / "tiny", "fp32", seed, 0.92, final_weights_sha256=f"{seed}" * 64)
         write_evaluations(run, {"eval/loss": 1.0, "eval/accuracy": 0.92})
     assert reproductions(aimed)[0].verdict == ABOVE
     assert "; the error of the source's sample of 100 was not measured; the source's" in reproductions(aimed)[0].rule
 
-    def measured(seed: int, **changes: object) -> None:
-        found = {"weights_sha256": f"{seed}" * 64, "sample_sd": 0.3}  # of a mean over 100: 0.03, times 1.96 0.059
-        write_json(aimed / "tiny" / f"fp32-s{seed}" / "evaluation.json", {**found, **changes})
+    def measured(seed: int, weights: str) -> None:
+        # Of a mean over 100 samples: 0.03, times 1.96 0.059.
+        noise = Evaluation(weights_sha256=weights, loss=1.0, samples=1000, labels_per_sample=1, sample_sd=0.3)
+        write_record(aimed / "tiny" / f"fp32-s{seed}" / "evaluation.json", noise)
 
-    for wrong in (
-        {"weights_sha256": "of others"},
-        {"sample_sd": math.nan},
-        {"sample_sd": None},
-        {"sample_sd": "0.3"},
-        {"sample_sd": -0.3},
-    ):
-        measured(0, **wrong)
-        assert reproductions(aimed)[0].verdict == ABOVE
-        assert "sample of 100 was not measured; " in reproductions(aimed)[0].rule
-    write_json(aimed / "tiny" / "fp32-s0" / "evaluation.json", {})
+    measured(0, "of others")
     assert reproductions(aimed)[0].verdict == ABOVE
-    measured(0)
+    assert "sample of 100 was not measured; " in reproductions(aimed)[0].rule
+    measured(0, "0" * 64)
     assert "sample of 100 was not measured for 2 of 3 runs; " in reproductions(aimed)[0].rule
-    measured(1)
-    measured(2)
+    measured(1, "1" * 64)
+    measured(2, "2" * 64)
     found = reproductions(aimed)[0]
-    assert (found.verdict, found.noise) == (WITHIN_NOISE, pytest.approx(0.0588, rel=1e-3))
+    assert found.verdict == WITHIN_NOISE
+    assert found.noise == pytest.approx(0.0588, rel=1e-3)
     decided = (
         "within 0.0588, where 95% of single runs evaluated on 100 samples drawn at random lie; the source's figure"
     )
@@ -267,7 +297,7 @@ def test_a_reason_ends_with_how_the_source_selects(aimed: Path, monkeypatch: pyt
         "evaluation samples",
     }
     for selection, ending in endings.items():
-        monkeypatch.setattr(published, "rows", lambda selection=selection: {"a": {**ACCURACY, "selection": selection}})
+        publish(monkeypatch, selection=selection)
         rules = {found.verdict: found.rule for found in reproductions(aimed)}
         assert rules[ABOVE].endswith(ending)
         assert rules[BELOW].endswith(ending)
@@ -277,9 +307,10 @@ def test_a_reason_ends_with_how_the_source_selects(aimed: Path, monkeypatch: pyt
 def test_a_finished_run_without_a_finite_evaluation_is_named_and_not_counted(
     aimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configured(monkeypatch)
-    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, "selection": "best"}})
-    record(aimed, data={"name": "dots", "held_out": 10})
+    data = {"name": "dots", "held_out": 10}
+    configured(monkeypatch, data=data)
+    publish(monkeypatch, selection="best")
+    record(aimed, data=data)
 
     def evaluated(seed: int, **held_out: float) -> None:
         figures = {"eval/loss": 1.0, "eval/accuracy": 0.93, **{f"eval/{key}": held_out[key] for key in held_out}}
@@ -302,11 +333,11 @@ def test_the_best_of_many_runs_is_no_figure_that_a_mean_reproduces(
     aimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured(monkeypatch)
-    chosen = {**ACCURACY, "selection": "best of 30 runs"}
-    monkeypatch.setattr(published, "rows", lambda: {"a": chosen})
+    publish(monkeypatch, selection="best of 30 runs")
     found = reproductions(aimed)[0]
     # Of each run the last evaluation: 0.920, 0.921, 0.922.
-    assert (found.verdict, found.mean) == (SCALED_DOWN, pytest.approx(92.1))
+    assert found.verdict == SCALED_DOWN
+    assert found.mean == pytest.approx(92.1)
     assert found.rule.startswith("the mean of 3 runs against the best of 30 runs; +0.1 from the published 92; ")
     assert found.rule.endswith("is the best of 30 runs, each judged by its last evaluation, as is each run of ours")
 
@@ -315,7 +346,7 @@ def test_a_run_that_ended_before_it_would_have_been_stopped_is_named(
     aimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured(monkeypatch)
-    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, "selection": "early stopping"}})
+    publish(monkeypatch, selection="early stopping")
     for seed, losses in enumerate([(1.0, 1.1, 1.2, 1.3), (1.0, 0.9, 1.2, 1.3), (1.0, 1.1, 1.2, 0.5)]):
         lines = [{"eval/loss": loss, "eval/accuracy": 0.92} for loss in losses]
         write_evaluations(aimed / "tiny" / f"fp32-s{seed}", *lines)
@@ -325,11 +356,11 @@ def test_a_run_that_ended_before_it_would_have_been_stopped_is_named(
 
 
 def test_a_mean_whose_interval_leaves_the_published_figure_out_says_so() -> None:
-    apart = judge_reproduction([90.0, 91.0, 89.0, 90.5, 89.5], ACCURACY)
+    apart = ruling([90.0, 91.0, 89.0, 90.5, 89.5], ACCURACY)
     # t 2.776, sd 0.79: single runs 2.4 from the mean of 90, the mean itself 0.98
     assert apart.verdict == WITHIN_NOISE
     assert apart.rule.endswith("; the 95% interval of our mean lies below it")
-    near = judge_reproduction([90.5, 93.0, 89.5, 92.5, 90.5], ACCURACY)  # mean 91.2, sd 1.48, the mean itself 1.84
+    near = ruling([90.5, 93.0, 89.5, 92.5, 90.5], ACCURACY)  # mean 91.2, sd 1.48, the mean itself 1.84
     assert (near.verdict, near.rule[-4:]) == (WITHIN_NOISE, " lie")
 
 
@@ -341,15 +372,17 @@ def test_a_reduced_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.Monkey
 
 
 def record(folder: Path, **changes: object) -> None:
-    for file in (folder / "tiny").glob("*-s*/config.yaml"):
-        file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **changes}))
+    """The runs' recorded configurations have these `changes`."""
+    for run in (folder / "tiny").glob("*-s*"):
+        recorded = read_config(run / "config.yaml").model_dump()
+        write_config(run, Experiment.model_validate({**recorded, **changes}))
 
 
 def test_a_run_that_departs_from_the_recipe_makes_no_claim(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch, epochs=3, optimizer={"name": "sgd", "lr": "1e-1"})
+    configured(monkeypatch, epochs=3)
     assert {found.verdict for found in reproductions(aimed)} == {SCALED_DOWN}
     assert reproductions(aimed)[0].rule.startswith("not as configs/tiny.yaml has it: epochs is 2 in place of 3; ")
-    configured(monkeypatch, epochs=2, optimizer={"name": "sgd", "lr": "1e-1"})
+    configured(monkeypatch, epochs=2)
     assert SCALED_DOWN not in {found.verdict for found in reproductions(aimed)}
 
 
@@ -368,12 +401,8 @@ def test_a_comparison_has_the_rows_that_its_runs_aim_at(aimed: Path, monkeypatch
     assert [(found.precision, found.verdict, found.rule) for found in known] == [
         (found.precision, found.verdict, found.rule) for found in reproductions(aimed)
     ]
-    texts = published_table.published_cells(unknown)
-    assert (texts["id"], texts["verdict"], texts["why"]) == (
-        "gone",
-        NOT_RUN,
-        "reports/published.csv has no row 'gone'",
-    )
+    expected = ("gone", NOT_RUN, "reports/published.csv has no row 'gone'")
+    assert (unknown.row.id, unknown.verdict, unknown.rule) == expected
 
 
 def test_without_a_record_it_was_not_run(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,67 +419,22 @@ def test_a_run_that_must_not_be_published_is_left_out(aimed: Path, monkeypatch: 
     assert verdicts["bf16"] == NOT_RUN
 
 
-def test_each_experiment_of_a_row_has_its_own_command(
-    aimed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = {"published": ["a"], "data": {"name": "dots"}}
-    monkeypatch.setattr(published, "experiments", lambda: {"large": config, "small": config})
-    full = {"model": "TinyNet", "dataset": "dots", "source": "", "precision": "fp32"}
-    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, **full}, "b": ACCURACY})
+def test_each_experiment_of_a_row_has_its_own_command(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = experiment().model_copy(update={"published": ["a"]})
+    monkeypatch.setattr(published, "configurations", lambda: {"large": config, "small": config})
     found = reproductions(aimed / "elsewhere")
-    assert [published_table.published_cells(one, 2.0)["why"] for one in found] == [
-        "no record: bash scripts/reproduce.sh a, about 2 h a run here",
-        "no record: bash scripts/compare.sh configs/small.yaml, about 2 h a run here",
+    assert [(one.experiment, one.command) for one in found] == [
+        ("large", None),  # that which scripts/reproduce.sh runs
+        ("small", "bash scripts/compare.sh configs/small.yaml"),
     ]
-    assert reproduce.configuration_of("a") == "configs/large.yaml"
-    monkeypatch.setattr(reproduce, "reproductions", lambda: found)
-    monkeypatch.setattr(sys, "argv", ["reproduce"])
-    assert reproduce.main() == 0
-    assert [line[:34] for line in capsys.readouterr().out.splitlines()] == [
-        "a  large  TinyNet  test top-1 92.0",
-        "a  small  TinyNet  test top-1 92.0",
-    ]
-
-
-def test_an_id_that_nothing_aims_at_gets_the_nearest_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for given, message in (
-        ("nanogpt-shk-cp", "error: unknown published row 'nanogpt-shk-cp': did you mean 'nanogpt-shk-cpu'? allowed: "),
-        ("apex478-rn152-c10-acc__fp32", "error: no experiment aims at published row 'apex478-rn152-c10-acc__fp32': "),
-    ):
-        monkeypatch.setattr(sys, "argv", ["reproduce", given])
-        assert reproduce.main() == 2
-        written = capsys.readouterr()
-        assert written.err.startswith(message)
-        assert written.out == ""
 
 
 def test_hours_follow_from_operations_and_the_measured_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduction, "ROOT", tmp_path)
-    counts = {
-        "resnet20_digits": {"forward_flops": 100, "samples": 50},
-        "large": {"forward_flops": 3600_000, "samples": 10},
-    }
-    write_json(tmp_path / "reports" / "estimates.json", counts)
+    costs = {"resnet20_digits": (100, 50), "large": (3600_000, 10)}
+    text = json.dumps({name: {"forward_flops": flops, "samples": samples} for name, (flops, samples) in costs.items()})
+    write_text(tmp_path / "reports" / "estimates.json", text)
     assert reproduction.hours(tmp_path) == {}  # without a measured speed nothing is said
     write_benchmark(tmp_path / "resnet20_digits", fp32=[0.4, 0.8, 3.2])
     # 80 samples of 100 operations in 0.8 seconds: 10,000 a second.
     assert reproduction.hours(tmp_path) == {"resnet20_digits": 0.5 / 3600, "large": 1.0}
-
-
-def test_the_summary_has_a_line_for_each_row_and_experiment(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch)
-    titles, _, line = published_table.summary(reproductions_with_texts(aimed, monkeypatch)).splitlines()
-    assert titles == "| published row | experiment | published | fp32 | bf16 | fp16 |"
-    assert "| a: TinyNet, dots, test top-1 | [tiny](reports/results/tiny/report.html) | 92.0 % (fp32) |" in line
-    # 4.303 * 0.1 * sqrt(4 / 3) = 0.497
-    above, below = "93.1 ± 0.1 (n=3): ABOVE (+1.1, noise ±0.5)", "90.1 ± 0.1 (n=3): BELOW (-1.9, noise ±0.5)"
-    assert line.endswith(f"| 92.1 ± 0.1 (n=3): REPRODUCED | {above} | {below} |")
-    assert published_table.summary(reproductions(aimed / "elsewhere")).startswith("No experiment")
-
-
-def reproductions_with_texts(results: Path, monkeypatch: pytest.MonkeyPatch) -> list[Reproduction]:
-    full = {"model": "TinyNet", "dataset": "dots", "source": "https://example.org/dots", "precision": "fp32"}
-    monkeypatch.setattr(published, "rows", lambda: {"a": {**ACCURACY, **full}})
-    return reproductions(results)

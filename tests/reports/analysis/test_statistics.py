@@ -8,17 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reports.analysis.statistics import (
-    BETTER,
-    EQUIVALENT,
-    INCONCLUSIVE,
-    WORSE,
-    drift,
-    judge,
-    seeds_for_next_look,
-    seeds_to_decide,
-    speedup,
-)
+from reports.analysis.statistics import drift, judge, seeds_for_next_look, seeds_to_decide, speedup
+from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
 
 finite = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4))
 
@@ -28,23 +19,23 @@ finite = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4))
 def test_the_verdict_is_that_of_scipys_tests(differences: list[float], margin: float) -> None:
     if np.std(differences) < 1e-3:
         return
-    verdict = judge(differences, margin, higher_is_better=True)
-    assert verdict is not None
+    judgement = judge(differences, margin, higher_is_better=True)
+    assert judgement is not None
     expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
-    assert (verdict.difference.low, verdict.difference.high) == pytest.approx((expected.low, expected.high))
+    assert (judgement.difference.low, judgement.difference.high) == pytest.approx((expected.low, expected.high))
     above = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
     below = stats.ttest_1samp(differences, margin, alternative="less").pvalue
     two_sided = stats.ttest_1samp(differences, 0.0).pvalue
     if max(above, below) < 0.05:
-        assert verdict.word == EQUIVALENT
+        assert judgement.verdict == EQUIVALENT
     elif two_sided < 0.05:
-        assert verdict.word == (BETTER if np.mean(differences) > 0 else WORSE)
+        assert judgement.verdict == (BETTER if np.mean(differences) > 0 else WORSE)
     else:
-        assert verdict.word == INCONCLUSIVE
+        assert judgement.verdict == INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
-    ("differences", "higher", "word"),
+    ("differences", "higher", "verdict"),
     [
         ([0.001, -0.001, 0.0], True, EQUIVALENT),
         ([-0.02, -0.021, -0.019], True, WORSE),
@@ -54,11 +45,11 @@ def test_the_verdict_is_that_of_scipys_tests(differences: list[float], margin: f
         ([0.01, -0.02, 0.03], True, INCONCLUSIVE),
     ],
 )
-def test_the_words(differences: list[float], higher: bool, word: str) -> None:
-    verdict = judge(differences, 0.005, higher)
-    assert verdict is not None
-    assert verdict.word == word
-    assert (verdict.seeds_needed is not None) == (word == INCONCLUSIVE)
+def test_a_verdict_is_one_of_four(differences: list[float], higher: bool, verdict: Verdict) -> None:
+    judgement = judge(differences, 0.005, higher)
+    assert judgement is not None
+    assert judgement.verdict == verdict
+    assert (judgement.seeds_needed is not None) == (verdict == INCONCLUSIVE)
 
 
 def test_one_seed_gets_no_verdict() -> None:
@@ -74,11 +65,11 @@ def test_a_difference_that_is_not_finite_is_refused(bad: float) -> None:
 
 def test_seeds_that_agree_to_the_last_sample_leave_an_interval() -> None:
     step = 1 / 360
-    verdict = judge([-step, -step, -step], 0.004, True, resolution=step)
-    assert verdict is not None
+    judgement = judge([-step, -step, -step], 0.004, True, resolution=step)
+    assert judgement is not None
     width = step / math.sqrt(6) / math.sqrt(3) * stats.t.ppf(0.975, 2)
-    assert verdict.difference.high - verdict.difference.value == pytest.approx(width)
-    assert verdict.word == INCONCLUSIVE
+    assert judgement.difference.high - judgement.difference.value == pytest.approx(width)
+    assert judgement.verdict == INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -92,8 +83,8 @@ def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons
     draw = np.random.default_rng(0)
 
     def decided(count: int) -> float:
-        words = [judge(list(draw.normal(difference, deviation, count)), 0.005, True).word for _ in range(2000)]  # type: ignore[union-attr]
-        return np.mean([word != INCONCLUSIVE for word in words])
+        judgements = [judge(list(draw.normal(difference, deviation, count)), 0.005, True) for _ in range(2000)]
+        return float(np.mean([judgement is not None and judgement.verdict != INCONCLUSIVE for judgement in judgements]))
 
     # The share of 2,000 draws is off by 0.009 in its standard deviation.
     assert decided(needed) > 0.77
@@ -136,7 +127,8 @@ def test_equal_work_in_equal_time_is_a_speedup_of_one() -> None:
 def test_a_machine_that_changes_in_the_middle_is_noticed() -> None:
     steady = [1.0, 1.01, 0.99] * 7
     assert drift(steady, steady[::-1]) is None
-    early, late = drift([1.0] * 21, [0.5 + 0.001 * i for i in range(10)] + [0.8 + 0.001 * i for i in range(11)])  # type: ignore[misc]
-    assert early == pytest.approx(1 / 0.503)
-    assert late == pytest.approx(1 / 0.807)
+    changed = drift([1.0] * 21, [0.5 + 0.001 * i for i in range(10)] + [0.8 + 0.001 * i for i in range(11)])
+    assert changed is not None
+    assert changed.first == pytest.approx(1 / 0.503)
+    assert changed.last == pytest.approx(1 / 0.807)
     assert drift([1.0] * 6, [1, 1, 1, 2, 2, 2]) is None, "two rounds a third say nothing"

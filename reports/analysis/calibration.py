@@ -1,0 +1,206 @@
+"""How often the verdicts are wrong: in simulation, and in the real runs of a calibration record.
+
+FP32 against FP32 with other seeds differs by chance alone, so WORSE and BETTER are false alarms there; an injected
+loss of two margins must be found; and the interval of the speed of FP32 over itself must hold 1.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from scipy.stats import binomtest
+
+from reports.analysis.statistics import (
+    DEFAULT_SEEDS,
+    LOOKS,
+    MAX_SEEDS,
+    judge,
+    seeds_for_next_look,
+    seeds_to_decide,
+    speedup,
+)
+from reports.records.calibration import Calibration
+from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
+from reports.records.environment import UNCOMMITTED
+from reports.records.files import read_record
+
+RECORD = Path(__file__).resolve().parents[1] / "results" / "calibration.json"
+COMPARISONS = 12  # of accuracy and of speed in a complete record
+SIMULATIONS = 10_000
+GROWING = 1_000  # simulations of --until-decided, each of which asks for several verdicts and their power
+SEEDS = 5
+NOISE = (0.25, 0.5, 1.0)  # standard deviation of a paired difference, in margins
+TOO_MUCH_NOISE = 2.0  # of which `SEEDS` pairs cannot be expected to decide: shown, not promised
+INJECTED = 2.0  # margins
+MOST_ALARMS, FEWEST_FOUND, FEWEST_HOLDING = 0.05, 0.9, 0.9
+PROMISE = (
+    f"Promised, for comparisons of at least {SEEDS} pairs whose differences have a standard deviation of up to one "
+    f"margin: WORSE or BETTER in at most {MOST_ALARMS:.0%} of those without a difference; a loss of {INJECTED:g} "
+    f"margins found, as WORSE, in at least {FEWEST_FOUND:.0%}; and at least {FEWEST_HOLDING:.0%} of the intervals of "
+    f"the speed of FP32 over itself hold 1. What {DEFAULT_SEEDS} pairs, the default, and noise above one margin leave "
+    f"INCONCLUSIVE is shown beside it; nothing is promised of them. `--until-decided` goes from "
+    f"{DEFAULT_SEEDS} to {MAX_SEEDS} pairs, in at most {LOOKS} looks."
+)
+TITLES = ("comparison", "n", "WORSE or BETTER", "EQUIVALENT", "INCONCLUSIVE")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The verdicts of one kind of comparison. Of those with an `injected` loss, only WORSE is right."""
+
+    comparison: str
+    verdicts: Counter[Verdict]
+    injected: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.verdicts.total()
+
+    @property
+    def alarms(self) -> int:
+        """How many were WORSE or BETTER, with an `injected` loss WORSE."""
+        return self.verdicts[WORSE] + (0 if self.injected else self.verdicts[BETTER])
+
+    @property
+    def cells(self) -> list[str]:
+        """The texts below `TITLES`."""
+        counts = (self.alarms, self.verdicts[EQUIVALENT], self.verdicts[INCONCLUSIVE])
+        alarms, *others = (f"{count / self.count:.1%}" for count in counts)
+        return [self.comparison, str(self.count), f"{alarms} (WORSE)" if self.injected else alarms, *others]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates, and in sentences what is promised of them and whether the real runs keep it."""
+
+    rows: list[Rate]
+    notes: list[str]
+
+
+def read_calibration(path: Path = RECORD) -> tuple[Calibration | None, str | None]:
+    """The record in `path`, or the reason why none may be shown."""
+    if not path.exists():
+        return None, "no record"
+    try:
+        record = read_record(Calibration, path)
+    except ValueError as error:
+        return None, f"left out: {error}".replace(f"{path.parent}/", "")
+    reason = why_unfit(record)
+    return (None, reason) if reason else (record, None)
+
+
+def why_unfit(record: Calibration) -> str | None:
+    """Why nothing may be counted in `record`; None where it may."""
+    if record.smoke:
+        return "left out, a smoke run"
+    if not record.environment.git.committed:
+        return f"left out, their source {UNCOMMITTED}"
+    done = {"accuracy": len(record.accuracies) // (2 * record.pairs), "speed": len(record.speed)}
+    short = [f"{count} of {COMPARISONS} comparisons of {what}" for what, count in done.items() if count < COMPARISONS]
+    return f"incomplete: {' and '.join(short)}" if short else None
+
+
+def rates(record: Calibration | None, missing: str | None = None) -> Rates:
+    """The rates of the simulations and of `record`, as `read_calibration` gives both; the same every time."""
+    if record is None:
+        command = "`python -m scripts.run_calibration` makes or completes a record"
+        return Rates(_simulated_rates(), [PROMISE, f"Real runs: {missing}; {command}."])
+    same = Rate(f"real FP32 runs against others, {record.pairs} pairs", real(record))
+    title = f"real FP32 runs, {INJECTED:g} margins taken off one side, {record.pairs} pairs"
+    worse = Rate(title, real(record, -INJECTED), injected=True)
+    holding, intervals = intervals_holding_one(record)
+    kept = [
+        _keeps(same.alarms / same.count <= MOST_ALARMS, "false alarms", same.alarms, same.count, "are WORSE or BETTER"),
+        _keeps(worse.alarms / worse.count >= FEWEST_FOUND, "detection", worse.alarms, worse.count, "are WORSE"),
+        _keeps(holding / intervals >= FEWEST_HOLDING, "the speed", holding, intervals, "intervals hold 1"),
+    ]
+    return Rates([*_simulated_rates(), same, worse], [PROMISE, _description(record), *kept])
+
+
+def simulated(draw: Generator, noise: float, shift: float = 0.0, pairs: int = SEEDS) -> Counter[Verdict]:
+    """Verdicts of simulated comparisons, noise and shift in margins."""
+    return _verdicts(draw.normal(shift, noise, (SIMULATIONS, pairs)).tolist(), margin=1.0)
+
+
+def until_decided(draw: Generator, noise: float, shift: float = 0.0) -> Counter[Verdict]:
+    """Verdicts of simulated comparisons that add seeds as `--until-decided` does, noise and shift in margins."""
+    return Counter(_last_verdict(pairs) for pairs in draw.normal(shift, noise, (GROWING, MAX_SEEDS)).tolist())
+
+
+def real(record: Calibration, shift: float = 0.0) -> Counter[Verdict]:
+    """Verdicts of the recorded FP32 runs against others of other seeds, `shift` margins added to the latter."""
+    values, pairs, margin = record.accuracies, record.pairs, record.margin
+    comparisons = [values[start : start + 2 * pairs] for start in range(0, len(values) - 2 * pairs + 1, 2 * pairs)]
+    differences = [
+        [other + shift * margin - first for first, other in zip(runs[:pairs], runs[pairs:], strict=True)]
+        for runs in comparisons
+    ]
+    return _verdicts(differences, margin, 1 / record.eval_samples)
+
+
+def intervals_holding_one(record: Calibration) -> tuple[int, int]:
+    """How many recorded speed intervals of FP32 over itself hold 1, and of how many."""
+    intervals = [speedup(blocks.first, blocks.second) for blocks in record.speed]
+    return sum(interval.low <= 1 <= interval.high for interval in intervals), len(intervals)
+
+
+def _verdicts(differences: Sequence[Sequence[float]], margin: float, resolution: float = 0.0) -> Counter[Verdict]:
+    """The verdicts of comparisons, each a list of at least two paired differences of a metric to maximise."""
+    judgements = (judge(pairs, margin, higher_is_better=True, resolution=resolution) for pairs in differences)
+    return Counter(judgement.verdict for judgement in judgements if judgement)
+
+
+def _last_verdict(pairs: Sequence[float]) -> Verdict:
+    """Of as many of these pairs as are asked for, with a margin of 1."""
+    count = DEFAULT_SEEDS
+    for look in range(1, LOOKS + 1):
+        judgement = judge(pairs[:count], 1.0, higher_is_better=True, looks=LOOKS)
+        assert judgement is not None  # there are at least two pairs
+        if judgement.verdict != INCONCLUSIVE:
+            return judgement.verdict
+        needed = seeds_to_decide(judgement.difference.value, judgement.deviation, 1.0, LOOKS, MAX_SEEDS)
+        count = seeds_for_next_look(count, [needed], MAX_SEEDS, last=look + 1 >= LOOKS)
+    return INCONCLUSIVE
+
+
+@cache  # the same every time, and seconds of work
+def _simulated_rates() -> list[Rate]:
+    draw = np.random.default_rng(0)
+    rows: list[Rate] = []
+    for shift, what in ((0.0, "no difference"), (-INJECTED, f"{INJECTED:g} margins worse")):
+        for noise in (*NOISE, TOO_MUCH_NOISE):
+            title = f"simulated, {what}, noise {noise:g} margin{'s' if noise > 1 else ''}"
+            for pairs in (DEFAULT_SEEDS, SEEDS):
+                rows.append(Rate(f"{title}, {pairs} pairs", simulated(draw, noise, shift, pairs), shift < 0))
+            grown = f"{title}, {DEFAULT_SEEDS} to {MAX_SEEDS} pairs until decided"
+            rows.append(Rate(grown, until_decided(draw, noise, shift), shift < 0))
+    return rows
+
+
+def _description(record: Calibration) -> str:
+    """What the real runs were, and whether the promise is for such."""
+    how = " ".join([record.experiment, *(record.overrides or [])])
+    unknown = " (overrides not recorded)" if record.overrides is None else ""
+    deviation = float(np.std(record.accuracies, ddof=1))
+    margins = deviation * math.sqrt(2) / record.margin
+    outside = [f"fewer than {SEEDS} pairs"] if record.pairs < SEEDS else []
+    outside += ["noise above one margin"] if margins > 1 else []
+    return (
+        f"Real runs: {how}{unknown}; standard deviation over seeds {100 * deviation:.2f} points, which makes that of a "
+        f"pair's difference {margins:.2f} margins of {100 * record.margin:g} points"
+        + (f"; the promise is not for them: {' and '.join(outside)}." if outside else ".")
+    )
+
+
+def _keeps(kept: bool, what: str, count: int, total: int, happened: str) -> str:
+    """With the 95% interval of the rate, which few comparisons leave wide (Clopper and Pearson 1934)."""
+    rate = binomtest(count, total).proportion_ci()
+    return (
+        f"The real runs {'keep' if kept else 'do NOT keep'} the limit of {what}: {count} of {total} {happened}, "
+        f"a rate between {rate.low:.0%} and {rate.high:.0%} with 95% confidence."
+    )
