@@ -100,7 +100,8 @@ def count_tokens(batch: Batch) -> int:
 
 
 def _specification(
-    entry: ImageSet | TextSet, config: Experiment, seed: int, device: torch.device, smoke: bool) -> DataSpec:
+    entry: ImageSet | TextSet, config: Experiment, seed: int, device: torch.device, smoke: bool
+) -> DataSpec:
     if isinstance(entry, ImageSet) and config.vocab_size is not None:
         raise Refused(f"vocab_size: has no meaning for images; leave it null, not {config.vocab_size}")
     data = config.data
