@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from reports.analysis.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
 from reports.pages import markdown
+from reports.pages.formats import MISSING
 from reports.pages.precisions import in_order
 from reports.pages.table import Cell, Column, Table
 
@@ -56,6 +57,12 @@ def summary(reproductions: Sequence[Reproduction]) -> str:
     return markdown.table(
         ["published row", "experiment", "published", *precisions], rows, "ll" + "r" * len(rows[0][2:])
     )
+
+
+def sentence(one: Reproduction) -> str:
+    """One published row against ours, for a terminal."""
+    ours = f"{one.precision or 'no precision'} {_measured(one) or MISSING}"
+    return f"published {one.row.id}: {_published(one)}; {ours}: {one.verdict}, {one.rule}"
 
 
 def about(hours: float) -> str:
