@@ -62,7 +62,7 @@ class DataSet:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSet(DataSet):
-    """Images of `size` by `size` pixels. A streamed set is decoded sample by sample, others are kept in memory."""
+    """Images of `size` by `size` pixels. A streamed set is decoded sample by sample, others are held in memory."""
 
     classes: int
     channels: int
@@ -97,7 +97,7 @@ def _glue(task: str, text: str, pair: str | None = None, classes: int = 2, evalu
 
 DIGITS, SST2, SENTENCE = Embedded("digits"), Hub("stanfordnlp/sst2"), Columns(text="sentence")
 # The size is that of the three splits as JPEG: TensorFlow Datasets, imagenet2012 5.1.0, "Dataset size: 155.84 GiB".
-IMAGENET = Hub("ILSVRC/imagenet-1k", class_folders=True, size_bytes=round(155.84 * 2**30))
+ILSVRC = Hub("ILSVRC/imagenet-1k", class_folders=True, size_bytes=round(155.84 * 2**30))
 # The Hub has it as a script, which `datasets` no longer runs, and as parquet under this revision.
 TINY_SHAKESPEARE = Hub("karpathy/tiny_shakespeare", revision="refs/convert/parquet")
 
@@ -107,9 +107,7 @@ IMAGE_SETS = {
     "digits_8x8": ImageSet(Embedded("digits_in_order"), 1617, classes=10, channels=1, size=8),
     "fashion_mnist": ImageSet(Hub("zalando-datasets/fashion_mnist"), 60_000, classes=10, channels=1, size=28),
     "cifar10": ImageSet(Hub("uoft-cs/cifar10"), 50_000, Columns(image="img"), classes=10, channels=3, size=32),
-    "imagenet": ImageSet(
-        IMAGENET, 1_281_167, evaluation="validation", classes=1000, channels=3, size=224, streamed=True
-    ),
+    "imagenet": ImageSet(ILSVRC, 1_281_167, evaluation="validation", classes=1000, channels=3, size=224, streamed=True),
 }
 CLASSIFICATION_SETS = {
     "digits": TextSet(DIGITS, 1437, classes=10, vocabulary=DIGIT_TOKENS),

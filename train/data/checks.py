@@ -23,10 +23,8 @@ def check_label_range(labels: Tensor, classes: int, where: str) -> None:
     """Every label (N,) is from 0 to `classes` - 1, else the first that is not is named."""
     bad = torch.nonzero((labels < 0) | (labels >= classes))
     if len(bad):
-        index = int(bad[0])
-        raise Refused(
-            f"num_classes: {where} has label {int(labels[index])} at sample {index}, but num_classes={classes}"
-        )
+        index, label = int(bad[0]), int(labels[bad[0]])
+        raise Refused(f"num_classes: {where} has label {label} at sample {index}, but num_classes={classes}")
 
 
 def check_batch_size(spec: DataSpec, samples: int) -> None:
@@ -40,8 +38,7 @@ def check_batch_size(spec: DataSpec, samples: int) -> None:
 def check_unset(spec: DataSpec, keys: Sequence[str], data: str) -> None:
     """`keys` of the configuration, such as "data.length", which have no meaning for `data`, are not given."""
     for key in keys:
-        value = getattr(spec, key.removeprefix("data."))
-        if value is not None:
+        if (value := getattr(spec, key.removeprefix("data."))) is not None:
             raise Refused(f"{key}: has no meaning for {data}; leave it null, not {value}")
 
 

@@ -21,8 +21,7 @@ def digit_images(size: int, channels: int, in_order: bool = False) -> tuple[Pixe
     images = F.interpolate(images, size=(size, size), mode="bilinear")
     pixels = images.round().to(torch.uint8).expand(-1, channels, -1, -1).permute(0, 2, 3, 1).contiguous()
     if in_order:
-        boundary = len(labels) * 9 // 10
-        train, evaluation = torch.arange(len(labels)).tensor_split([boundary])
+        train, evaluation = torch.arange(len(labels)).tensor_split([len(labels) * 9 // 10])
     else:
         train, evaluation = _split_by_class(labels)
     whole = Pixels(pixels, labels)
@@ -42,8 +41,7 @@ def documentation(alphabet: str) -> str:
 
     plain = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
     text = "\n\n".join(f"{topic}\n\n{topics[topic]}" for topic in sorted(topics)).translate(plain)
-    allowed = set(alphabet)
-    return "".join(character for character in text if character in allowed)
+    return "".join(filter(set(alphabet).__contains__, text))
 
 
 def _digits() -> tuple[Tensor, Tensor]:

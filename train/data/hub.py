@@ -55,8 +55,8 @@ def rely_on_cache_without_network() -> None:
 
 def local_folder(name: str) -> Path | None:
     """The folder `$DATA_ROOT/<name>` of a data set; None where there is none."""
-    folder = _expected_folder(name)
-    return folder if folder is not None and folder.is_dir() else None
+    root = os.environ.get("DATA_ROOT")
+    return Path(root, name) if root and Path(root, name).is_dir() else None
 
 
 def root_cause(error: BaseException) -> str:
@@ -64,11 +64,6 @@ def root_cause(error: BaseException) -> str:
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
-
-
-def _expected_folder(name: str) -> Path | None:
-    root = os.environ.get("DATA_ROOT")
-    return Path(root) / name if root else None
 
 
 def _ask(function: str, name: str, source: Source) -> Any:
@@ -96,8 +91,8 @@ def _ask(function: str, name: str, source: Source) -> Any:
             damaged = _damaged_file(folder)
             subject = f"{damaged} is" if damaged else f"the files in {folder} are"
             raise Refused(f"{what}{subject} not readable: {root_cause(error)}") from error
-        expected = _expected_folder(name)
-        looked = f"not in {expected}, and " if expected else "DATA_ROOT is not set, and "
+        root = os.environ.get("DATA_ROOT")
+        looked = f"not in {Path(root, name)}, and " if root else "DATA_ROOT is not set, and "
         options = [repr(source.id), *([repr(source.config)] if source.config else [])]
         call = ", ".join([*options, *([f"revision={source.revision!r}"] if source.revision else [])])
         folders = " (or train/<class>/ and val/<class>/ folders)" if source.class_folders else ""

@@ -19,11 +19,10 @@ def read(folder: Path, image: str, label: str) -> Any:
     """The `datasets.DatasetDict` of `folder`, splits "train" and "validation", columns `image` and `label`.
 
     Classes are numbered in the order of their sorted names and images sorted by path, as torchvision does. The
-    `imagefolder` builder of `datasets` is not used: it takes minutes at each start for ImageNet's 1.3 million files,
-    numbers classes over both splits together, and takes the innermost folder for the class.
+    `imagefolder` builder of `datasets` takes minutes at each start for ImageNet's 1.3 million files, numbers classes
+    over both splits together, and takes the innermost folder for the class. Files that are no images are left out.
 
-    Raises `Refused` naming the folder or file: a missing or empty split or class, classes that differ between the
-    splits, an image outside a class folder. Files that are no images are left out, and said so.
+    Raises `Refused` naming a missing or empty split or class, a class of one split alone, an image without a class.
     """
     import datasets
 
@@ -48,12 +47,12 @@ def read(folder: Path, image: str, label: str) -> Any:
 def _classes(place: Path) -> dict[str, list[str]]:
     """Class names of one split in sorted order, with their sorted image files."""
     entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-    folders = [entry for entry in entries if entry.is_dir() and not _is_hidden(entry)]
+    folders = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
     strays = [entry for entry in entries if not entry.is_dir()]
     classes: dict[str, list[str]] = {}
     for folder in folders:
         files = sorted(os.scandir(folder.path), key=lambda entry: entry.name)
-        inner = next((entry for entry in files if entry.is_dir() and not _is_hidden(entry)), None)
+        inner = next((entry for entry in files if entry.is_dir() and not entry.name.startswith(".")), None)
         if inner is not None:
             raise Refused(f"{inner.path}: a folder inside a class folder; expected {place.name}/<class>/<image>")
         classes[folder.name] = [entry.path for entry in files if _is_image(entry)]
@@ -80,11 +79,7 @@ def _check_same_classes(folders: dict[str, Path], classes: dict[str, dict[str, l
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(_extensions()) and not entry.is_dir() and not _is_hidden(entry)
-
-
-def _is_hidden(entry: os.DirEntry[str]) -> bool:
-    return entry.name.startswith(".")
+    return entry.name.lower().endswith(_extensions()) and not entry.is_dir() and not entry.name.startswith(".")
 
 
 def _extensions() -> tuple[str, ...]:

@@ -28,7 +28,10 @@ def load(spec: DataSpec) -> Splits:
     if isinstance(source, Embedded):
         in_order = {"digits": False, "digits_in_order": True}[source.loader]
         return _in_memory(spec, *embedded.digit_images(entry.size, entry.channels, in_order))
-    return _streamed(spec, entry, source) if entry.streamed else _in_memory(spec, *_decoded(spec.name, entry, source))
+    if entry.streamed:
+        return _streamed(spec, entry, source)
+    splits = hub.splits(spec.name, source, entry.evaluation, (entry.columns.image, entry.columns.label))
+    return _in_memory(spec, *(_decode(split, spec.name, entry) for split in splits))
 
 
 def _in_memory(spec: DataSpec, train: Pixels, evaluation: Pixels) -> Splits:
@@ -78,11 +81,6 @@ def _streamed(spec: DataSpec, entry: ImageSet, source: Hub) -> Splits:
         StreamedImages(splits[0], columns, entry.size, spec, training=True),
         StreamedImages(splits[1], columns, entry.size, spec, training=False),
     )
-
-
-def _decoded(name: str, entry: ImageSet, source: Hub) -> tuple[Pixels, Pixels]:
-    splits = hub.splits(name, source, entry.evaluation, (entry.columns.image, entry.columns.label))
-    return _decode(splits[0], name, entry), _decode(splits[1], name, entry)
 
 
 def _decode(split: Any, name: str, entry: ImageSet) -> Pixels:

@@ -17,9 +17,8 @@ class DataSpec:
     `eval_batch_size` is `batch_size` unless given, `classes` the size of the model's head, `length` the most tokens of
     a sequence. `train_samples` and `eval_samples` limit the splits; `held_out` training samples are set aside, the
     same for every `seed`. Pixels from 0 to 1 are normalised by `mean` and `std`, unless given those of the training
-    split. With `stand_in` embedded data in the shape of the set are used instead of it, as a smoke run does. Of text,
-    `vocab_size` is the number of rows of the model's embedding, and `tokenizer` the folder or the Hub's name of a
-    pretrained one.
+    split. `stand_in` asks for embedded data in the shape of the set, as a smoke run does. Of text, `vocab_size` is
+    the number of rows of the model's embedding, and `tokenizer` the folder or the Hub's name of a pretrained one.
     """
 
     name: str

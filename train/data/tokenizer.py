@@ -33,10 +33,7 @@ class CharacterTokenizer:
 
 
 class PretrainedTokenizer:
-    """The tokenizer of `source`, a folder or a name on the Hub; raises `Refused` when it has none.
-
-    It has `size` tokens, of which `padding` pads a batch.
-    """
+    """The tokenizer of `source`, a folder or a name on the Hub; raises `Refused` when it has none."""
 
     def __init__(self, source: str) -> None:
         from transformers import AutoTokenizer
@@ -48,7 +45,7 @@ class PretrainedTokenizer:
         self.size = len(self.tokenizer)
         if self.size <= len(self.tokenizer.all_special_tokens):  # made of nothing, and without a word of warning
             raise Refused(f"pretrained: no tokenizer in {source}: it has no vocabulary, such as a tokenizer.json")
-        # GPT-2 has no padding token; padding is masked.
+        # The token that pads a batch. GPT-2 has none; padding is masked.
         self.padding = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
 
     def stream(self, texts: Sequence[str]) -> Tensor:

@@ -71,11 +71,10 @@ class SequenceBatches:
     """
 
     def __init__(self, split: EncodedSplit, spec: DataSpec, padding: int, training: bool) -> None:
-        device = spec.device
         self.order = spec.order(len(split.targets), training)
         self.samples, self.batches = self.order.samples, self.order.batches
-        self.padding, self.device = padding, device
-        types, targets = split.inputs.token_type_ids, split.targets
+        self.padding, self.device = padding, spec.device
+        device, types, targets = spec.device, split.inputs.token_type_ids, split.targets
         self.inputs = TokenSequences(split.inputs.input_ids, device)
         self.token_types = None if types is None else TokenSequences(types, device)
         self.targets = targets.to(device) if isinstance(targets, Tensor) else TokenSequences(targets, device)
