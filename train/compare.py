@@ -24,7 +24,7 @@ from reports.records.files import write_record
 from reports.records.summary import FAILED, FINISHED, Summary, read_summary
 from train.cli import options, signals, terminal
 from train.cli.child import Child
-from train.comparison_view import view_of
+from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import environment
@@ -102,7 +102,7 @@ class Experiments:
         write_record(self.folder / layout.COMPARISON, comparison)
         experiment_page.write(self.folder, comparison)
         self._print(comparison)
-        run = track_comparison(self.folder, self.config, comparison, view_of(self.folder, comparison))
+        run = track_comparison(self.folder, self.config, comparison, comparison_view(self.folder, comparison))
         if where := run.location():
             print(where, flush=True)
         if worst or not comparison.succeeded:
