@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from reports.records.run import BASELINE, read_run
 
 from reports.analysis.comparison import compare, succeeded
 from reports.analysis.reproduction import of_comparison
@@ -19,19 +20,19 @@ from reports.pages import table
 from reports.pages.published_table import published_cells
 from reports.records.benchmark import read_benchmark
 from reports.records.files import read_json, write_json
-from reports.records.run import BASELINE, read_run
 from reports.records.summary import FINISHED
 from train.cli import options as command
 from train.cli import signals
 from train.cli import terminal as console
 from train.cli.child import Child
+from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import environment
 from train.experiment import setup as assemble
 from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
-from train.tracking.wandb_names import mirror_comparison
+from train.tracking.runs import track_comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +111,8 @@ class Comparison:
             figures = f"{cells['published']}; {cells['precision']} {cells['measured']}"
             print(f"published {cells['id']}: {figures}: {cells['verdict']}, {cells['why']}")
         print(f"report: {self.folder / 'report.html'}", flush=True)
-        if where := mirror_comparison(self.folder, self.config, comparison).location():
+        view = comparison_view(self.folder, comparison)
+        if where := track_comparison(self.folder, self.config, comparison, view).location():
             print(where, flush=True)
         if worst or not succeeded(comparison):
             return worst or command.STATUS["failed"]
