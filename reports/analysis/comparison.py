@@ -30,8 +30,10 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
     """
     runs = [read_run(folder, precision, seed, publish) for precision in plan.precisions for seed in plan.seeds]
     for seed in plan.seeds:
-        _leave_out_unequal([run for run in runs if run.seed == seed], PAIRED, f"the precisions of seed {seed}")
-    _leave_out_unequal(runs, SHARED, "the runs")
+        _leave_out_unequal(
+            [run for run in runs if run.seed == seed], (*PAIRED, *SHARED), f"the precisions of seed {seed}"
+        )
+    _leave_out_unequal(runs, SHARED, "the seeds")
     environments = [read_environment(folder / run.name / layout.ENVIRONMENT) for run in runs if run.finished]
     _leave_out_copies([run for run in runs if run.finished], environments)
     benchmark, why_unmeasured = read_benchmark(folder / layout.BENCHMARK, runs, publish)
