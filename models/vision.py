@@ -86,8 +86,9 @@ def build(
     else:
         from models import vision_forms  # torchvision: two seconds that a CIFAR ResNet need not pay
 
-        model = vision_forms.build(arch, num_classes, image_size)
-        _fit_stem(model, in_channels, small=image_size <= SMALL_IMAGE and not arch.endswith(SMALL_FORM))
+        small = image_size <= SMALL_IMAGE
+        model = vision_forms.build(arch, num_classes, image_size, small)
+        _fit_stem(model, in_channels, small=small and not arch.endswith(SMALL_FORM))
     if pretrained:
         load_pretrained(model, arch, pretrained)
     return model

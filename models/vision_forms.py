@@ -11,14 +11,16 @@ from torch import nn
 from torchvision.models import convnext, densenet, efficientnet, mobilenetv2, mobilenetv3, regnet, resnet, vgg
 
 from models.inception import inception_small_image, inception_v3
-from models.vision import SMALL_IMAGE
 
 
-def build(arch: str, num_classes: int, image_size: int) -> nn.Module:
-    """Model `arch` of three input channels with random weights: torchvision's own unless `FORMS` has it."""
+def build(arch: str, num_classes: int, image_size: int, small: bool) -> nn.Module:
+    """Model `arch` of three input channels with random weights: torchvision's own unless `FORMS` has it.
+
+    Of a `small` image a VGG has no hidden layers behind its features.
+    """
     if arch in FORMS:
         return FORMS[arch](num_classes, image_size)
-    if arch in VGG_LAYERS and image_size <= SMALL_IMAGE:
+    if arch in VGG_LAYERS and small:
         return _vgg_without_hidden_layers(vgg.cfgs[VGG_LAYERS[arch]], num_classes)
     size = {"image_size": image_size} if arch.startswith("vit_") else {}
     model: nn.Module = torchvision.models.get_model(arch, num_classes=num_classes, **size)

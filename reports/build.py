@@ -1,75 +1,78 @@
 """Make everything that is shown from the committed records: python -m reports.build
 
 Reads the run records under reports/results/<experiment>/ and reports/results/engine_benchmark.json. Writes
-comparison.json, results.md, results.csv and report.html beside the records, reports/index.html and
-reports/README.md over all of them, and the tables in README.md between their markers. Running it twice changes
-nothing; a test runs it and compares.
+comparison.json, results.md, results.csv and report.html beside the records; reports/README.md with its figures and
+reports/index.html over all of them; and the tables in README.md between their markers. Running it twice changes
+nothing. The HTML pages are for a browser here, and not committed.
 """
 
 import argparse
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
-from reports.pages import experiment_page as page
-from reports.pages import overview_page as index
-from reports.pages import published_table, table
-from reports.records.calibration import why_unfit
-from reports.records.engine_benchmark import NO_RECORD, engine_table
-from reports.records.files import read_json, write_json
+from reports.pages import experiment_page, keys, overview_page, published_table
+from reports.pages.engine_table import engine_table
+from reports.records.comparison import Comparison
+from reports.records.config import Experiment
+from reports.records.files import write_record, write_text
+from reports.records.layout import COMPARISON
 
 
 def between_markers(text: str, name: str, content: str) -> str:
     """`text` with `content` between `<!-- name:begin -->` and `<!-- name:end -->`; ValueError without the markers."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise ValueError(f"markers {begin} and {end} are missing")
+    before, begins, rest = text.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not begins or not ends:
+        raise ValueError(f"README.md: has no {begin if not begins else end}; the table '{name}' goes between the two")
     return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
 def build(out: Path) -> dict[str, str]:
-    """Write README.md, reports/index.html, reports/README.md and reports/results/ under `out`, from the records.
+    """Write README.md and reports/ under `out`, from the records.
 
     Returns, by name, why experiments, and runs and figures of them, were left out. Raises ValueError naming what is
-    wrong in published.csv or in a configuration; nothing is written then.
+    wrong in README.md, published.csv or a configuration; nothing is written then.
     """
     results = out / "reports" / "results"
     if results != RESULTS:
         shutil.copytree(RESULTS, results, dirs_exist_ok=True)
     comparisons, left_out = comparisons_in(results)
-    found = reproductions(results, comparisons)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    measured = reproductions(results, comparisons)
+    record, unfit = calibration.read_calibration(results / "calibration.json")
     quick = comparisons.get(results / QUICK)
-    quick_table = table.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}."
-    engine = engine_table(results / "engine_benchmark.json")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing: dict[str, str] = {"calibration.json": unfit} if unfit else {}
+    try:
+        engine = engine_table(results / "engine_benchmark.json")
+    except ValueError as error:
+        missing["engine_benchmark.json"] = str(error).replace(f"{results}/", "")
+        engine = f"No record: {missing['engine_benchmark.json']}."
     for name, content in {
-        "results": quick_table,
+        "results": experiment_page.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}.",
         "engine": engine,
-        "published": published_table.summary(found),
+        "published": published_table.summary(measured),
+        "keys": keys.table(Experiment),
     }.items():
         readme = between_markers(readme, name, content)
     for folder, comparison in comparisons.items():
-        write_json(folder / "comparison.json", comparison)
-        page.write(folder, comparison)
-    (out / "README.md").write_text(readme, encoding="utf-8")
-    calibration = read_json(results / "calibration.json")
-    index.write(out / "reports", comparisons, left_out, found, calibration)
-    unfit = {"calibration.json": reason} if (reason := why_unfit(calibration)) else {}
-    unmeasured = {"engine_benchmark.json": engine} if engine.startswith(NO_RECORD) else {}
-    return left_out | _incomplete(comparisons) | unfit | unmeasured
+        write_record(folder / COMPARISON, comparison)
+        experiment_page.write(folder, comparison)
+    write_text(out / "README.md", readme)
+    overview_page.write(out / "reports", comparisons, left_out, measured, calibration.rates(record, unfit))
+    return left_out | _incomplete(comparisons.values()) | missing
 
 
-def _incomplete(comparisons: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
+def _incomplete(comparisons: Iterable[Comparison]) -> dict[str, str]:
     """By experiment and precision, which of its runs and figures are in no table."""
-    rows = [(folder.name, row) for folder, comparison in comparisons.items() for row in comparison["rows"]]
-    return {f"{name} {row['precision']}": row["reason"] for name, row in rows if row["reason"]}
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    return {f"{row.experiment} {row.precision}": row.reason for row in rows if row.reason}
 
 
 def main() -> int:
@@ -85,8 +88,8 @@ def main() -> int:
     try:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)
-            print(overview([(folder.name, found) for folder, found in comparisons.items()], given.format))
-            left_out |= _incomplete(comparisons)
+            print(overview(list(comparisons.values()), given.format))
+            left_out |= _incomplete(comparisons.values())
         else:
             left_out = build((given.out or ROOT).resolve())
     except (ValueError, OSError) as error:

@@ -5,69 +5,58 @@ without one is a row that says so.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from reports.pages import table
-from reports.records.files import read_json
+from reports.pages.table import Cell, Column, Table
+from reports.records.comparison import Comparison
+from reports.records.files import read_record
+from reports.records.layout import COMPARISON
 
 FORMATS = ("markdown", "latex", "csv")
-TEXTS = 2  # columns before the figures: experiment, precision
-Entry = tuple[str, Mapping[str, Any] | None]
 
 
-def overview(entries: Sequence[Entry], form: str = "markdown") -> str:
-    """The table of experiments by name, in one of `FORMATS`; a row for each precision, its metric named in its cell.
+def overview(
+    comparisons: Sequence[Comparison], form: str = "markdown", left_out: Sequence[tuple[str, str]] = ()
+) -> str:
+    """A row for each experiment and precision, in one of `FORMATS`; one for each that is `left_out`, with its reason.
 
     As csv it is data: the columns and the digits of each experiment's results.csv.
     """
     if form == "csv":
-        return table.as_csv(*(comparison for _, comparison in entries if comparison)).rstrip("\n")
-    titles, rows = cells(entries)
-    if form == "latex":
-        return _latex(titles, rows)
-    lines = [titles, [*[":--"] * TEXTS, *["--:"] * (len(titles) - TEXTS)], *rows]
-    return "\n".join(table.line(texts) for texts in lines)
-
-
-def cells(entries: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows as texts."""
-    rows: list[list[str]] = []
-    titles: list[str] = []
-    for name, comparison in entries:
-        if comparison is None:
-            rows.append([name, table.MISSING, "no comparison.json: it did not finish"])
-            continue
-        precision, metric, *others = table.header(comparison)
-        titles = ["experiment", precision, "metric", *others, "device"]
-        device = table.name_of_device(comparison)
-        for row in comparison["rows"]:
-            precision, value, *figures = table.cells(row)
-            value = f"{metric} {value}" if row["seeds"] else value
-            rows.append([comparison["experiment"], precision, value, *figures, device])
-    titles = titles or ["experiment", "precision", "metric"]
-    return titles, [row + [table.MISSING] * (len(titles) - len(row)) for row in rows]
-
-
-def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    r"""A `tabular` for the package booktabs."""
-    special = {character: f"\\{character}" for character in "&%$#_{}"} | {"±": r"$\pm$"}
-    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    lines = [" & ".join("".join(special.get(c, c) for c in text) for text in row) + r" \\" for row in (titles, *rows)]
-    head = [rf"\begin{{tabular}}{{{'l' * TEXTS}{'r' * (len(titles) - TEXTS)}}}", r"\toprule", lines[0], r"\midrule"]
-    return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
+        return table.as_csv(*comparisons).rstrip("\n")
+    rows = []
+    columns = [Column("experiment", "text"), Column("precision", "precision"), Column("metric")]
+    for comparison in comparisons:
+        results = table.results(comparison, further=False)
+        columns = [columns[0], results.columns[0], columns[2], *results.columns[2:], Column("device", "text")]
+        for row, cells in zip(comparison.rows, results.rows, strict=True):
+            metric = replace(cells[1], note=f"{row.metric.label} {cells[1].note}") if row.metric else cells[1]
+            rows.append([Cell(row.experiment), cells[0], metric, *cells[2:], Cell(table.device(comparison))])
+    for name, reason in left_out:
+        rows.append([Cell(name), Cell(), Cell(reason), *[Cell()] * (len(columns) - 3)])
+    made = Table(columns, rows)
+    return made.latex() if form == "latex" else made.markdown()
 
 
 def main() -> None:
     """The command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    folders = options.parse_args().folders
-    for folder in folders:
+    options.add_argument("--format", choices=FORMATS, default="markdown", help="markdown unless given")
+    given = options.parse_args()
+    comparisons, left_out = [], []
+    for folder in given.folders:
         if not folder.is_dir():
             options.error(f"{folder} is not a folder")
-    print(overview([(folder.name, read_json(folder / "comparison.json")) for folder in folders]))
+        try:
+            comparisons.append(read_record(Comparison, folder / COMPARISON))
+        except ValueError as error:
+            missing = not (folder / COMPARISON).exists()
+            left_out.append((folder.name, f"no {COMPARISON}: it did not finish" if missing else str(error)))
+    print(overview(comparisons, given.format, left_out))
 
 
 if __name__ == "__main__":

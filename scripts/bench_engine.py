@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,17 +19,19 @@ from torch import Tensor
 
 from models.cifar_resnet import CifarResNet
 from reports.analysis.statistics import speedup
-from reports.records.files import write_json
+from reports.records.engine_benchmark import EngineBenchmark, NativeHalf
+from reports.records.files import write_record
 from train.cli.terminal import print_table
-from train.data.resident import ResidentImages
+from train.data.images_in_memory import ImagesInMemory, Pixels
+from train.data.specification import DataSpec
 from train.engine.allocator import keep_freed_memory
-from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
+from train.engine.emulated_fp16 import emulated_fp16, native_fp16_is_fast
 from train.engine.meter import synchronize
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 from train.experiment import environment
 from train.experiment.benchmark import Step, interleave
-from train.experiment.optimizers import build_optimizer, parameter_groups
+from train.experiment.optimizers import build_optimizer
 from train.experiment.tasks import image_classification as task
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -52,10 +53,10 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4, fused=fused)
     dtype = DTYPES[precision]
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    half = precision == "fp16" and emulate and device.type == "cpu" and not native_half_is_fast()
+    half = precision == "fp16" and emulate and device.type == "cpu" and not native_fp16_is_fast()
 
     def step() -> Tensor:
-        with half_on_cpu() if half else contextlib.nullcontext():
+        with emulated_fp16() if half else contextlib.nullcontext():
             optimizer.zero_grad(set_to_none=True)
             with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
                 loss = F.cross_entropy(model(images), labels)
@@ -71,8 +72,7 @@ def engine_step(precision: str, batch: Batch) -> Step:
     """The same step through the engine, with its checks, its gradient norm and its transaction."""
     device = batch["images"].device
     model = fresh_model(device)
-    groups = parameter_groups(model, 1e-4, decay_norm_and_bias=True)
-    optimizer = build_optimizer("sgd", groups, 0.0, None, device, momentum=0.9)
+    optimizer = build_optimizer(model, "sgd", 0.0, 1e-4, True, None, {"momentum": 0.9}, device)
     trainer = Trainer(
         model, task.forward, F.cross_entropy, task.weight, [optimizer], lambda step: 1.0, Precision(precision, device)
     )
@@ -83,21 +83,12 @@ def loader_seconds(batch_size: int, device: torch.device, batches: int) -> float
     """Median seconds for one batch of crops and flips from a CIFAR-sized set in memory."""
     images = torch.randint(0, 256, (5000, 32, 32, 3), dtype=torch.uint8)
     half = torch.full((3,), 0.5)
-    loader = ResidentImages(
-        images,
-        torch.zeros(5000, dtype=torch.int64),
-        batch_size,
-        mean=half,
-        std=half,
-        device=device,
-        layout=torch.channels_last,
-        seed=0,
-        augment="crop_flip",
-    )
+    spec = DataSpec(name="noise", batch_size=batch_size, seed=0, device=device, augment="crop_flip", channels_last=True)
+    loader = ImagesInMemory(Pixels(images, torch.zeros(5000, dtype=torch.int64)), spec, half, half, training=True)
     return sorted(_seconds(loader.epoch(0), batches, device))[batches // 2]
 
 
-def native_half_ratio(device: torch.device, batch_size: int) -> float:
+def native_half(device: torch.device, batch_size: int) -> NativeHalf:
     """Throughput of PyTorch's own fp16 kernels over FP32's, from one step each at a batch small enough to wait for."""
     batch = _batch(batch_size, device)
     seconds = {}
@@ -105,10 +96,10 @@ def native_half_ratio(device: torch.device, batch_size: int) -> float:
         step = plain_step(name, batch, emulate=False)
         step()
         seconds[name] = min(_seconds((step() for _ in range(2)), 2, device))
-    return seconds["fp32"] / seconds["fp16"]
+    return NativeHalf(batch_size=batch_size, throughput_over_fp32=seconds["fp32"] / seconds["fp16"])
 
 
-def measure(tiny: bool) -> dict[str, Any]:
+def measure(tiny: bool) -> EngineBenchmark:
     """The record: machine, raw blocks, and every ratio that the table shows."""
     device = environment.resolve_device("auto")
     keep_freed_memory()  # for the plain loop too: both run in this process
@@ -123,28 +114,24 @@ def measure(tiny: bool) -> dict[str, Any]:
     blocks = interleave(
         builds, lambda: synchronize(device), rounds=2 if tiny else 24, block_seconds=0.01 if tiny else 0.5
     )
-    seconds = blocks["seconds"]
+    seconds = blocks.seconds
     ratios = {}
     for name in PRECISIONS:
         ratios[f"step time, engine / plain loop, {name}"] = speedup(seconds[f"engine {name}"], seconds[f"plain {name}"])
     for name in PRECISIONS[1:]:
-        for kind in ("plain", "engine"):
-            label = {"plain": "plain loop", "engine": "engine"}[kind]
-            found = speedup(seconds[f"{kind} fp32"], seconds[f"{kind} {name}"])
-            ratios[f"throughput, {name} / fp32, {label}"] = found
-    step_seconds = sorted(seconds["engine bf16"])[len(seconds["engine bf16"]) // 2] / blocks["block_steps"]
-    record = {
-        "experiment": f"ResNet-20, batch {batch_size}, 3x32x32, channels_last, SGD",
-        "tiny": tiny,
-        "environment": environment.describe(device),
-        "ratios": {name: [found.value, found.low, found.high] for name, found in ratios.items()},
-        "loader_share_of_bf16_step": loader_seconds(batch_size, device, 20) / step_seconds,
-        "blocks": blocks,
-    }
-    if device.type == "cpu":
-        size = 1 if tiny else 8
-        record["native_fp16"] = {"batch_size": size, "throughput_over_fp32": native_half_ratio(device, size)}
-    return record
+        for kind, label in (("plain", "plain loop"), ("engine", "engine")):
+            ratio = speedup(seconds[f"{kind} fp32"], seconds[f"{kind} {name}"])
+            ratios[f"throughput, {name} / fp32, {label}"] = ratio
+    step_seconds = sorted(seconds["engine bf16"])[len(seconds["engine bf16"]) // 2] / blocks.block_steps
+    return EngineBenchmark(
+        experiment=f"ResNet-20, batch {batch_size}, 3x32x32, channels_last, SGD",
+        tiny=tiny,
+        environment=environment.describe(device),
+        ratios={name: (ratio.value, ratio.low, ratio.high) for name, ratio in ratios.items()},
+        loader_share_of_bf16_step=loader_seconds(batch_size, device, 20) / step_seconds,
+        blocks=blocks,
+        native_fp16=native_half(device, 1 if tiny else 8) if device.type == "cpu" else None,
+    )
 
 
 def main() -> None:
@@ -154,15 +141,14 @@ def main() -> None:
     options.add_argument("--tiny", action="store_true", help="few small steps: shows that it runs, measures nothing")
     given = options.parse_args()
     record = measure(given.tiny)
-    rows = [[name, f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for name, (value, low, high) in record["ratios"].items()]
-    rows.append(["loader time / bf16 step time", f"{record['loader_share_of_bf16_step']:.4f}", ""])
-    if native := record.get("native_fp16"):
-        label = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native['batch_size']}"
-        rows.append([label, f"{native['throughput_over_fp32']:.4f}", "one step each"])
-    print_table(f"{record['experiment']}, {record['environment']['device']['name']}", ["ratio", "median", "95%"], rows)
+    rows = [[name, f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for name, (value, low, high) in record.ratios.items()]
+    rows.append(["loader time / bf16 step time", f"{record.loader_share_of_bf16_step:.4f}", ""])
+    if native := record.native_fp16:
+        label = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
+        rows.append([label, f"{native.throughput_over_fp32:.4f}", "one step each"])
+    print_table(f"{record.experiment}, {record.environment.device.label}", ["ratio", "median", "95%"], rows)
     if given.output:
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        write_json(given.output, record)
+        write_record(given.output, record)
 
 
 def _batch(size: int, device: torch.device) -> dict[str, Tensor]:

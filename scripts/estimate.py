@@ -6,68 +6,63 @@ a forward pass a sample.
 """
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from train.experiment import setup as assemble
-from train.experiment.config import Experiment
+from reports.records.config import Experiment
+from reports.records.estimates import Estimate, write_estimates
+from train.data.catalog import ImageSet
+from train.experiment.setup import Script, script_of
 
 ROOT = Path(__file__).resolve().parent.parent
-# Training samples: those of the Hub's data set cards; of language models the blocks of a step are counted instead.
-SAMPLES = {
-    "digits": 1437,
-    "digits_8x8": 1617,
-    "fashion_mnist": 60_000,
-    "cifar10": 50_000,
-    "imagenet": 1_281_167,
-    "sst2": 67_349,
-}
 
 
 def main() -> int:
     """Write the counts of every experiment whose data have a known size."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--output", type=Path, default=ROOT / "reports" / "estimates.json", metavar="FILE")
-    output = options.parse_args().output
-    found = {}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "reports" / "estimates.json", metavar="FILE")
+    output = parser.parse_args().output
+    estimates: dict[str, Estimate] = {}
     for path in sorted((ROOT / "configs").glob("*.yaml")):
-        build, task, config = assemble.script_of(path, ["pretrained=false"])
-        if config.max_steps is None and config.data.name not in SAMPLES:
+        script = script_of(path)
+        config = script.read(path, ["pretrained=false"])
+        known = script.task.entry(config.data.name).training_samples
+        if config.max_steps is None and known is None:
             continue
-        found[config.name] = {"forward_flops": forward_flops(build, task, config), "samples": samples(config)}
-        print(config.name, found[config.name], flush=True)
-    output.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        estimate = Estimate(forward_flops=forward_flops(script, config), samples=samples(config, known))
+        estimates[config.name] = estimate
+        print(config.name, estimate, flush=True)
+    write_estimates(output, estimates)
     return 0
 
 
-def forward_flops(build: Any, task: Any, config: Experiment) -> int:
+def forward_flops(script: Script, config: Experiment) -> int:
     """Of one sample: an image, or a sequence of `data.length` tokens."""
-    facts = task.facts(config.data.name)
-    model = build(config).eval()
-    if hasattr(facts, "size"):
-        batch = {"images": torch.zeros(1, facts.channels, facts.size, facts.size)}
+    entry = script.task.entry(config.data.name)
+    model = script.build(config).eval()
+    if isinstance(entry, ImageSet):
+        batch = {"images": torch.zeros(1, entry.channels, entry.size, entry.size)}
     else:
         batch = {"input_ids": torch.zeros(1, config.data.length or 1, dtype=torch.int64)}
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
             batch["decoder_input_ids"] = torch.zeros(1, 1, dtype=torch.int64)  # the targets here are words
     # Fused attention is not counted on a CPU; with gradients and by plain products it is.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        task.forward(model, {**batch, "labels": torch.zeros(1, dtype=torch.int64)})
+        script.task.forward(model, {**batch, "labels": torch.zeros(1, dtype=torch.int64)})
     return int(counter.get_total_flops())
 
 
-def samples(config: Experiment) -> int:
-    """How many samples, with repetition, the training takes."""
+def samples(config: Experiment, known: int | None) -> int:
+    """How many samples, with repetition, the training takes, of a split of `known` ones."""
     if config.max_steps is not None:
         return config.max_steps * config.batch_size * config.accumulate
-    known = SAMPLES[config.data.name] - (config.data.held_out or 0)
+    assert known is not None
+    known -= config.data.held_out or 0
     return math.ceil(min(config.data.train_samples or known, known) * (config.epochs or 0))
 
 

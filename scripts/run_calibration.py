@@ -2,25 +2,28 @@
 
     python -m scripts.run_calibration CONFIG [--comparisons 12] [--pairs 5] [--output FILE] [key.sub=value ...]
 
-All runs are made in one process, one after the other; those that are recorded already are not made again. They must be
-of the same configuration, device, torch and commit: runs of others are no sample of one distribution.
+All runs are made in one process, one after the other; recorded ones are not made again. They must be of the same
+configuration, device, torch and commit: runs of others are no sample of one distribution.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from reports.records.calibration import COMPARISONS, misfit
-from reports.records.files import read_json, write_json
-from train.cli import options as command
+import torch
+
+from reports.records.calibration import COMPARISONS, Calibration, PairedBlocks
+from reports.records.config import Experiment
+from reports.records.files import read_record, write_record
+from train.cli import options
 from train.engine.errors import Refused
-from train.engine.fit import Progress, evaluate, fit
+from train.engine.fit import Progress, fit
 from train.engine.meter import Meter, synchronize
 from train.experiment import environment
-from train.experiment import setup as assemble
-from train.experiment.benchmark import interleave, resting
+from train.experiment.benchmark import interleave, steps_at_rate_0
+from train.experiment.metrics import ACCURACY
+from train.experiment.setup import Script, script_of, setup
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "reports" / "results" / "calibration.json"
@@ -28,79 +31,80 @@ OUTPUT = ROOT / "reports" / "results" / "calibration.json"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, measure and write the record after every run; returns the exit status."""
-    options = command.parser("scripts.run_calibration", "FP32 against FP32, for reports.calibrate.")
-    options.add_argument(
+    parser = options.parser("scripts.run_calibration", "FP32 against FP32, for reports.calibrate.")
+    parser.add_argument(
         "--comparisons", type=count(1), default=COMPARISONS, metavar="N", help="of accuracy and of speed"
     )
-    options.add_argument("--pairs", type=count(2), default=5, metavar="N", help="of runs in a comparison")
-    options.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="the record")
-    given = options.parse(arguments)
+    parser.add_argument("--pairs", type=count(2), default=5, metavar="N", help="of runs in a comparison")
+    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="the record")
+    given = parser.parse(arguments)
 
     def calibrate() -> int:
-        build, task, config = assemble.script_of(given.config, given.overrides, given.smoke)
-        if task.metric != "accuracy":
-            raise Refused(f"{given.config}: its metric is {task.metric}; a calibration is of one whose is accuracy")
+        script = script_of(given.config, given.overrides)
+        config = script.read(given.config, given.overrides, given.smoke)
+        metric = script.task.metric
+        if metric != ACCURACY.metric:
+            raise Refused(f"{given.config}: its metric is {metric.name}; a calibration is of one whose is accuracy")
         device = environment.resolve_device(given.device)
-        assemble.set_up_process(config, device)
-        new = {
-            "experiment": config.name,
-            "overrides": list(given.overrides),
-            "config_sha256": config.digest(),
-            "smoke": given.smoke,
-            "margin": config.margin,
-            "pairs": given.pairs,
-            "environment": environment.describe(device),
-        }
-        record = resumed(given.output, new) | new
-        if record["accuracies"]:
-            write_json(given.output, record)  # other pairs of the same runs, even where no run is missing
-        for seed in range(len(record["accuracies"]), 2 * given.pairs * given.comparisons):
-            accuracy, samples = train(build, task, config, seed, device, given.smoke)
-            record["accuracies"].append(accuracy)
-            record["eval_samples"] = samples
-            write_json(given.output, record)
+        record = resumed(
+            given.output,
+            Calibration(
+                experiment=config.name,
+                overrides=list(given.overrides),
+                config_sha256=config.digest(),
+                smoke=given.smoke,
+                margin=config.margin,
+                pairs=given.pairs,
+                environment=environment.describe(device),
+            ),
+        )
+        if record.accuracies:
+            write_record(given.output, record)  # other pairs of the same runs, even where no run is missing
+        for seed in range(len(record.accuracies), 2 * given.pairs * given.comparisons):
+            accuracy, record.eval_samples = train(script, config, seed, device, given.smoke)
+            record.accuracies.append(accuracy)
+            write_record(given.output, record)
             print(f"seed {seed}: accuracy {accuracy:.4f}", flush=True)
-        while len(record["speed"]) < given.comparisons:
-            record["speed"].append(speed(build, task, config, len(record["speed"]), device, given.smoke))
-            write_json(given.output, record)
-            print(f"speed {len(record['speed'])} of {given.comparisons}", flush=True)
+        while len(record.speed) < given.comparisons:
+            record.speed.append(speed(script, config, len(record.speed), device, given.smoke))
+            write_record(given.output, record)
+            print(f"speed {len(record.speed)} of {given.comparisons}", flush=True)
         return 0
 
-    return command.finish(calibrate)
+    return options.finish(calibrate)
 
 
-def resumed(path: Path, new: Mapping[str, Any]) -> dict[str, Any]:
-    """The record at `path` to go on with, or an empty one where there is none.
+def resumed(path: Path, new: Calibration) -> Calibration:
+    """`new` with the runs of the record at `path`, if there is one.
 
-    Raises `Refused`, naming `path` and what differs, for one whose runs are not like those of the `new` one.
+    Raises `Refused`, naming `path` and what differs, for one whose runs are not like those of `new`.
     """
     if not path.exists():
-        return {"accuracies": [], "speed": []}
-    old = read_json(path)
-    wrong = "it is not readable as JSON" if old is None else misfit(old)
-    if old is None or wrong:
-        raise Refused(f"{path} is no calibration record to go on with: {wrong}; move it away or name another --output")
+        return new
+    try:
+        old = read_record(Calibration, path)
+    except ValueError as error:
+        raise Refused(f"{error}; move it away or name another --output") from None
     before, now = _origin(old), _origin(new)
     differences = [f"{name} is {now[name]}, not {before[name]}" for name in now if now[name] != before[name]]
-    if before["uncommitted changes"] is not False or now["uncommitted changes"] is not False:
+    if not (old.environment.git.committed and new.environment.git.committed):
         differences.append("its runs or this source are not known to be those of a commit without changes")
     if differences:
         raise Refused(
             f"{path} has runs of another kind: {'; '.join(differences)}; move it away or name another --output"
         )
-    return old
+    runs = {"accuracies": old.accuracies, "speed": old.speed, "eval_samples": old.eval_samples}
+    return new.model_copy(update=runs)
 
 
-def _origin(record: Mapping[str, Any]) -> dict[str, Any]:
+def _origin(record: Calibration) -> dict[str, str | bool | None]:
     """What must be equal for the runs of two records to stand in one."""
-    facts = record["environment"]
     return {
-        "configuration (SHA-256)": record.get("config_sha256"),
-        "smoke": record["smoke"],
-        "device": facts.get("device", {}).get("name"),
-        "torch": facts.get("versions", {}).get("torch"),
-        "commit": facts.get("git", {}).get("commit"),
-        "uncommitted changes": facts.get("git", {}).get("dirty"),
+        "configuration (SHA-256)": record.config_sha256,
+        "smoke": record.smoke,
+        "device": record.environment.device.name,
+        "torch": record.environment.versions.get("torch"),
+        "commit": record.environment.git.commit,
     }
 
 
@@ -117,29 +121,31 @@ def count(least: int) -> Callable[[str], int]:
     return whole
 
 
-def train(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: bool) -> tuple[float, int]:
+def train(script: Script, config: Experiment, seed: int, device: torch.device, smoke: bool) -> tuple[float, int]:
     """Final accuracy and evaluation samples of one FP32 run."""
-    precision = assemble.build_precision("fp32", config, device)
-    model = assemble.build_model(build, config, seed, device)
-    batches, evaluation = task.load(config, seed, device, smoke)
-    assemble.seed_everything(seed)
-    trainer = assemble.build_trainer(model, task, config, batches, precision)
-    plan, nothing = assemble.plan(config, batches), lambda *_: None
-    fit(trainer, batches, plan, Meter(device), Progress(), nothing, nothing, nothing)
-    totals = evaluate(trainer.evaluated_model, task.forward, task.score, evaluation, precision)
-    return task.summarise(totals)["eval/accuracy"], evaluation.samples
+    wired = setup(script, config, "fp32", seed, device, smoke)
+    fit(
+        wired.trainer,
+        wired.data.train,
+        wired.plan,
+        Meter(device),
+        Progress(),
+        on_log=lambda metrics: None,
+        on_evaluate=lambda: None,
+        on_checkpoint=lambda: None,
+    )
+    evaluation = wired.data.evaluation
+    return wired.evaluate(evaluation)[script.task.metric.key], evaluation.samples
 
 
-def speed(build: Any, task: Any, config: Any, seed: int, device: Any, smoke: bool) -> dict[str, Any]:
+def speed(script: Script, config: Experiment, seed: int, device: torch.device, smoke: bool) -> PairedBlocks:
     """Seconds of the blocks of FP32 trainers and of others like them."""
-    batches, _ = task.load(config, seed, device, smoke)
-    model, batch = assemble.build_model(build, config, seed, device), next(batches.epoch(0))
-    builds = {
-        name: resting(model, task, config, batches, assemble.build_precision("fp32", config, device), batch)
-        for name in ("first", "second")
-    }
-    found: dict[str, Any] = interleave(builds, lambda: synchronize(device))["seconds"]
-    return found
+    wired = setup(script, config, "fp32", seed, device, smoke)
+    batch = next(wired.data.train.epoch(0))
+    blocks = interleave(
+        {name: steps_at_rate_0(wired, batch) for name in ("first", "second")}, lambda: synchronize(device)
+    )
+    return PairedBlocks(first=blocks.seconds["first"], second=blocks.seconds["second"])
 
 
 if __name__ == "__main__":

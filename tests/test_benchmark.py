@@ -58,7 +58,7 @@ def test_resting_trainers_share_the_loss_scale_and_leave_the_weights_as_they_wer
         Path("configs/lenet5_digits.yaml"), ["scaler.init_scale=1.6e38"], smoke=True
     )
     device = torch.device("cpu")
-    train, _ = task.load(config, 0, device, True)
+    train = task.load(config, 0, device, True).train
     model, precision = assemble.build_model(build, config, 0, device), assemble.build_precision("fp16", config, device)
     before, batch = assemble.digest_of(model), next(train.epoch(0))
     scales = []
@@ -98,7 +98,7 @@ def test_the_plain_loop_computes_what_the_engine_computes(precision):
     for _ in range(3):
         loss = plain()
         engine()
-        assert trainer.read_window()["train/loss"] == loss.item()  # type: ignore[attr-defined]
+        assert trainer.read_metrics()["train/loss"] == loss.item()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

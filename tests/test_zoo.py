@@ -12,12 +12,14 @@ import torch
 from torch import nn
 
 from train import new
+from train.data.catalog import Embedded
 from train.engine import checkpoint
 from train.engine.precision import PRECISIONS, why_unavailable
 from train.engine.step import Batch, Trainer
 from train.experiment import preflight
 from train.experiment import setup as assemble
 from train.experiment.config import Experiment, load, model_scripts
+from train.experiment.seeding import random_state, restore_random_state
 from train.experiment.setup import Build
 from train.experiment.tasks import Task
 
@@ -33,21 +35,25 @@ def task_of(experiment: Experiment) -> Task:
     return task
 
 
-QUICK = [name for name, found in EXPERIMENTS.items() if task_of(found).facts(found.data.name).hub is None]
+QUICK = [
+    name
+    for name, experiment in EXPERIMENTS.items()
+    if isinstance(task_of(experiment).data_set(experiment.data.name).source, Embedded)
+]
 
 
 @cache
 def parts(name: str) -> tuple[Build, Task, Experiment, Batch]:
     """Script, resolved experiment and first batch of a smoke run."""
     build, task, config = assemble.script_of(ROOT / "configs" / f"{name}.yaml", (), smoke=True)
-    train, _ = task.load(config, 0, CPU, True)
+    train = task.load(config, 0, CPU, True).train
     return build, task, config, next(train.epoch(0))
 
 
 def trainer_of(name: str, precision: str = "fp32", **changes: Any) -> Trainer:
     build, task, config, _ = parts(name)
     config = config.model_copy(update=changes)
-    train, _ = task.load(config, 0, CPU, True)
+    train = task.load(config, 0, CPU, True).train
     model = assemble.build_model(build, config, 0, CPU)
     model.train()
     return assemble.build_trainer(model, task, config, train, assemble.build_precision(precision, config, CPU))
@@ -57,7 +63,7 @@ def losses(trainer: Trainer, batch: Batch, steps: int) -> list[float]:
     found = []
     for _ in range(steps):
         trainer.step([batch])
-        found.append(trainer.read_window()["train/loss"])
+        found.append(trainer.read_metrics()["train/loss"])
     return found
 
 
@@ -124,8 +130,7 @@ def test_channels_last_and_contiguous_agree(name: str) -> None:
 def test_one_batch_can_be_learnt_by_heart(name: str) -> None:
     trainer = trainer_of(name)
     trainer.optimizers = [torch.optim.AdamW(trainer.model.parameters(), lr=2e-3)]
-    for group in trainer.optimizers[0].param_groups:
-        group["initial_lr"] = 2e-3
+    trainer.peak_rates = [[2e-3]]
     trainer.schedule = lambda step: 1.0
     first = losses(trainer, parts(name)[3], 1)[0]
     # Most need a few dozen steps; sigmoids begin flat and need hundreds.
@@ -140,10 +145,10 @@ def test_a_resumed_run_takes_the_same_steps(name: str) -> None:
     losses(whole, batch, 4)
     torch.manual_seed(5)
     losses(half, batch, 2)
-    state, random_state = copy.deepcopy(half.state_dict()), checkpoint.random_state()
+    state, generators = copy.deepcopy(half.state_dict()), random_state()
     torch.manual_seed(6)
     resumed.load_state_dict(state)
-    checkpoint.restore_random_state(random_state)
+    restore_random_state(generators)
     losses(resumed, batch, 2)
     assert same_state(whole.model, resumed.model)
 
@@ -219,7 +224,7 @@ class Broken(nn.Module):
 )
 def test_preflight_names_what_fails(fault: str, precision: str, expected: str) -> None:
     _, task, config, _ = parts("resnet20_digits")
-    train, _ = task.load(config, 0, CPU, True)
+    train = task.load(config, 0, CPU, True).train
     trainer = assemble.build_trainer(
         Broken(fault), task, config, train, assemble.build_precision(precision, config, CPU)
     )

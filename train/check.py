@@ -12,14 +12,13 @@ from collections.abc import Sequence
 
 import torch
 
-from train.cli import options as command
-from train.cli import terminal as console
+from reports.records.config import Experiment
+from train.cli import options, terminal
 from train.engine.fit import last_batch
 from train.engine.precision import PRECISIONS, why_unavailable
-from train.experiment import download as provision
-from train.experiment import environment, preflight
-from train.experiment import setup as assemble
+from train.experiment import download, environment, preflight
 from train.experiment.preflight import Finding
+from train.experiment.setup import Script, build_model, script_of, set_up_process, setup
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,46 +26,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     With `--download` 0 when all that the experiment reads is there and fits, 2 when something is missing.
     """
-    options = command.parser("train.check", "Check that an experiment can be trained, in every precision.")
-    options.add_argument("--download", action="store_true", help="only fetch data and weights, and say what is there")
-    given = options.parse(arguments)
+    parser = options.parser("train.check", "Check that an experiment can be trained, in every precision.")
+    parser.add_argument("--download", action="store_true", help="only fetch data and weights, and say what is there")
+    given = parser.parse(arguments)
 
     def check() -> int:
-        build, task, config = assemble.script_of(given.config, given.overrides, given.smoke)
-        # What is fetched ahead of time may be fetched on a machine that has no such device.
-        device = torch.device("cpu") if given.download else environment.resolve_device(given.device)
-        assemble.set_up_process(config, device)
+        script = script_of(given.config, given.overrides)
+        config = script.read(given.config, given.overrides, given.smoke)
         if given.download:
-            provision.fetch(config, task.facts(config.data.name), given.smoke)
-        train, evaluation = task.load(config, 0, device, given.smoke)
-        print(f"{config.data.name}: {train.samples} samples to train on, {evaluation.samples} to evaluate", flush=True)
-        if given.download:
-            assemble.build_model(build, config, 0, device)  # which refuses weights that do not fit
-            return 0
-        batch, last = next(train.epoch(0)), last_batch(evaluation)
-        findings: list[Finding] = []
-        for name in PRECISIONS:
-            if reason := why_unavailable(name, device):
-                print(f"{name}: not here: {reason}")
-                continue
-            model = assemble.build_model(build, config, 0, device)
-            precision = assemble.build_precision(name, config, device)
-            trainer = assemble.build_trainer(model, task, config, train, precision)
-            remedy = not any(finding.faults for finding in findings if finding.precision == "fp32")
-            findings.append(preflight.examine(trainer, task.score, batch, last, config.num_classes, remedy))
-        _show(config.name, findings)
-        return command.STATUS["refused"] if any(finding.faults for finding in findings) else 0
+            return _download(script, config, given.smoke)
+        return _examine(script, config, environment.resolve_device(given.device), given.smoke)
 
-    return command.finish(check)
+    return options.finish(check)
 
 
-def _show(name: str, findings: Sequence[Finding]) -> None:
+def _download(script: Script, config: Experiment, smoke: bool) -> int:
+    # On the CPU: what is fetched ahead of time may be fetched on a machine that has no such device.
+    device = torch.device("cpu")
+    set_up_process(config, device)
+    download.fetch(config, script.task.entry(config.data.name), smoke)
+    data = script.task.data(config, 0, device, smoke)
+    _print_samples(config, data.train.samples, data.evaluation.samples)
+    build_model(script.build, config, 0, device)  # which refuses weights that do not fit
+    return 0
+
+
+def _examine(script: Script, config: Experiment, device: torch.device, smoke: bool) -> int:
+    findings: list[Finding] = []
+    data = None
+    for name in PRECISIONS:
+        if reason := why_unavailable(name, device):
+            print(f"{name}: not here: {reason}")
+            continue
+        wired = setup(script, config, name, 0, device, smoke, data)
+        if data is None:
+            _print_samples(config, wired.data.train.samples, wired.data.evaluation.samples)
+        data = wired.data
+        remedy = not any(finding.faults for finding in findings if finding.precision == "fp32")
+        batch, last = next(data.train.epoch(0)), last_batch(data.evaluation)
+        findings.append(preflight.examine(wired.trainer, script.task.score, batch, last, config.num_classes, remedy))
+    _print_findings(config.name, findings)
+    return options.STATUS["refused"] if any(finding.faults for finding in findings) else 0
+
+
+def _print_samples(config: Experiment, train: int, evaluation: int) -> None:
+    print(f"{config.data.name}: {train} samples to train on, {evaluation} to evaluate", flush=True)
+
+
+def _print_findings(name: str, findings: Sequence[Finding]) -> None:
     rows = []
     for finding in findings:
         saved = "n/a" if finding.saved_mib is None else f"{finding.saved_mib:.1f} MiB"
         dtypes = ", ".join(f"{dtype} {count}" for dtype, count in finding.module_outputs.items()) or "n/a"
         rows.append([finding.precision, "fault" if finding.faults else "ready", dtypes, saved])
-    console.print_table(name, ["precision", "state", "linear and convolution outputs", "saved for backward"], rows)
+    terminal.print_table(name, ["precision", "state", "linear and convolution outputs", "saved for backward"], rows)
     for finding in findings:
         for text in [*finding.faults, *finding.remarks]:
             print(f"{finding.precision}: {text}")

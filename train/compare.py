@@ -5,79 +5,76 @@ python -m train.compare configs/resnet20_digits.yaml --precisions fp32,bf16,fp16
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from reports.analysis.comparison import compare, succeeded
+from reports.analysis.comparison import compare
 from reports.analysis.reproduction import of_comparison
-from reports.analysis.statistics import DEFAULT_SEEDS, INCONCLUSIVE, LOOKS, MAX_SEEDS, VERDICTS, seeds_for_next_look
-from reports.pages import experiment_page as page
-from reports.pages import table
-from reports.pages.published_table import published_cells
-from reports.records.benchmark import read_benchmark
-from reports.records.files import read_json, write_json
-from reports.records.run import BASELINE, read_run
-from reports.records.summary import FINISHED
-from train.cli import options as command
-from train.cli import signals
-from train.cli import terminal as console
+from reports.analysis.run import read_run
+from reports.analysis.speed import read_benchmark
+from reports.analysis.statistics import DEFAULT_SEEDS, LOOKS, MAX_SEEDS, seeds_for_next_look
+from reports.pages import experiment_page, table
+from reports.pages.published_table import sentence
+from reports.records import layout
+from reports.records.comparison import INCONCLUSIVE, VERDICTS, Comparison, Plan
+from reports.records.config import NOT_COMPUTED
+from reports.records.files import write_record
+from reports.records.summary import FAILED, FINISHED, Summary, read_summary
+from train.cli import options, signals, terminal
 from train.cli.child import Child
+from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import environment
-from train.experiment import setup as assemble
-from train.experiment.config import BYSTANDERS
 from train.experiment.folder import previous_config, require_same
-from train.tracking.wandb_names import mirror_comparison
+from train.experiment.setup import script_of
+from train.tracking.runs import track_comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: that of the worst run, 0 when all went well."""
-    options = command.parser("train.compare", "Train an experiment in several precisions and compare them.")
-    options.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated: fp32, tf32, bf16, fp16")
-    options.add_argument(
+    parser = options.parser("train.compare", "Train an experiment in several precisions and compare them.")
+    parser.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated: fp32, tf32, bf16, fp16")
+    parser.add_argument(
         "--seeds", type=int, metavar="N", help=f"runs per precision, with seeds 0 to N-1; {DEFAULT_SEEDS}, smoke: 1"
     )
-    options.add_argument(
+    parser.add_argument(
         "--until-decided", action="store_true", help=f"add seeds while a verdict is open, in at most {LOOKS} looks"
     )
-    options.add_argument(
+    parser.add_argument(
         "--max-seeds", type=int, metavar="N", help=f"the most seeds of --until-decided; {MAX_SEEDS} unless given"
     )
-    options.add_argument(
-        "--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict"
-    )
-    given = options.parse(arguments)
+    parser.add_argument("--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict")
+    given = parser.parse(arguments)
     seeds = (1 if given.smoke else DEFAULT_SEEDS) if given.seeds is None else given.seeds
-    shown = ["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)]
-    return command.finish(
-        lambda: Comparison(
+    command = shlex.join(["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)])
+    return options.finish(
+        lambda: Experiments(
             given.config, given.overrides, given.precisions, given.device, given.out, given.smoke
-        ).execute(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, shlex.join(shown)),
+        ).compare(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, command),
         given.smoke,
     )
 
 
-class Comparison:
+class Experiments:
     """All runs of one experiment. Everything that can be refused is refused before the first run starts."""
 
     def __init__(
         self, path: Path, overrides: Sequence[str], precisions: str, device: str, out: Path, smoke: bool
     ) -> None:
-        _, _, self.config = assemble.script_of(path, overrides, smoke)
+        self.config = script_of(path, overrides).read(path, overrides, smoke)
         self.precisions = list(dict.fromkeys(name.strip() for name in precisions.split(",")))
         self.device = environment.resolve_device(device)
         for precision in self.precisions:
             require_available(precision, self.device)
         self.smoke, self.out = smoke, out
-        self.folder = (out / "smoke" if smoke else out) / self.config.name
+        self.folder = layout.experiment_folder(out, self.config.name, smoke)
         self.shared = [str(path), "--device", device, *(["--smoke"] if smoke else []), *overrides]
         self.child = Child()
 
-    def execute(self, seeds: int, max_seeds: int | None, required: str | None, shown: str) -> int:
+    def compare(self, seeds: int, max_seeds: int | None, required: str | None, command: str) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table.
 
         With `max_seeds` seeds are added while a verdict is open, with `required` that verdict is asked for.
@@ -85,36 +82,41 @@ class Comparison:
         """
         self._check(seeds, max_seeds, required)
         signals.on_stop(self.child.stop)
-        self.seeds, looks = range(seeds), 1 if max_seeds is None else LOOKS
-        worst = self._train_all()
-        for look in range(2, looks + 1):
-            found = compare(self.folder, self.precisions, self.seeds, shown, self.config.margin, looks)
-            count = _seeds_to_add(found, max_seeds or seeds, last=look == looks)
-            if worst or count == len(self.seeds):
-                break
-            print(f"{self.config.name}: no verdict yet with {len(self.seeds)} seeds, going on to {count}", flush=True)
-            self.seeds = range(count)
-            worst = self._train_all()
-        self._benchmark()
-        comparison = compare(self.folder, self.precisions, self.seeds, shown, self.config.margin, looks)
-        write_json(self.folder / "comparison.json", comparison)
-        page.write(self.folder, comparison)
-        console.print_table(
-            f"{comparison['experiment']} on {table.device(comparison)}",
-            table.header(comparison),
-            [table.cells(row) for row in comparison["rows"]],
+        plan = Plan(
+            command=command,
+            margin=self.config.margin,
+            looks=1 if max_seeds is None else LOOKS,
+            precisions=self.precisions,
+            seeds=list(range(seeds)),
         )
+        worst = self._train_all(plan.seeds)
+        for look in range(2, plan.looks + 1):
+            count = _seeds_to_have(compare(self.folder, plan), max_seeds or seeds, last=look == plan.looks)
+            if worst or count == len(plan.seeds):
+                break
+            print(f"{self.config.name}: no verdict yet with {len(plan.seeds)} seeds, continuing to {count}", flush=True)
+            plan.seeds = list(range(count))
+            worst = self._train_all(plan.seeds)
+        self._benchmark(plan.seeds)
+        comparison = compare(self.folder, plan)
+        write_record(self.folder / layout.COMPARISON, comparison)
+        experiment_page.write(self.folder, comparison)
+        self._print(comparison)
+        run = track_comparison(self.folder, self.config, comparison, comparison_view(self.folder, comparison))
+        if where := run.location():
+            print(where, flush=True)
+        if worst or not comparison.succeeded:
+            return worst or options.STATUS["failed"]
+        return _judged(comparison, required)
+
+    def _print(self, comparison: Comparison) -> None:
+        titles, rows = table.terminal(comparison)
+        terminal.print_table(f"{comparison.experiment} on {table.device(comparison)}", titles, rows)
         for note in table.notes(comparison):
             print(note)
-        for cells in map(published_cells, of_comparison(self.folder, comparison)):
-            figures = f"{cells['published']}; {cells['precision']} {cells['measured']}"
-            print(f"published {cells['id']}: {figures}: {cells['verdict']}, {cells['why']}")
-        print(f"report: {self.folder / 'report.html'}", flush=True)
-        if where := mirror_comparison(self.folder, self.config, comparison).location():
-            print(where, flush=True)
-        if worst or not succeeded(comparison):
-            return worst or command.STATUS["failed"]
-        return _judged(comparison, required)
+        for reproduction in of_comparison(self.folder, comparison):
+            print(sentence(reproduction))
+        print(f"report: {self.folder / layout.REPORT}", flush=True)
 
     def _check(self, seeds: int, max_seeds: int | None, required: str | None) -> None:
         """Raise `Refused` for numbers of seeds that cannot give what is asked for, and for folders of other runs."""
@@ -124,56 +126,50 @@ class Comparison:
             raise Refused(f"--max-seeds: {max_seeds} is less than the {seeds} seeds to begin with")
         if (max_seeds or seeds) < 2 and (required or max_seeds):
             raise Refused("--require, --until-decided: one seed gives no verdict; at least 2 seeds are needed")
-        if (required or max_seeds) and (BASELINE not in self.precisions or len(self.precisions) < 2):
+        if (required or max_seeds) and (layout.BASELINE not in self.precisions or len(self.precisions) < 2):
             option = "--require" if required else "--until-decided"
-            raise Refused(f"{option}: a verdict needs {BASELINE} and another precision among --precisions")
+            raise Refused(f"{option}: a verdict needs {layout.BASELINE} and another precision among --precisions")
         for precision in self.precisions:
             for seed in range(max_seeds or seeds):
-                self._check_folder(self.folder / f"{precision}-s{seed}")
+                folder = self.folder / layout.run_name(precision, seed)
+                if not self.smoke and (previous := previous_config(folder)):
+                    require_same(previous, self.config, folder, NOT_COMPUTED)
 
-    def _train_all(self) -> int:
+    def _train_all(self, seeds: Sequence[int]) -> int:
         """The exit status of the worst of all runs."""
-        return max(self._train(precision, seed) for seed in self.seeds for precision in self.precisions)
+        return max(self._train(precision, seed, seeds) for seed in seeds for precision in self.precisions)
 
-    def _check_folder(self, folder: Path) -> None:
-        """Raise `Refused` when the folder holds a run of another configuration."""
-        previous = None if self.smoke else previous_config(folder)
-        if previous is not None:
-            require_same(previous, self.config.model_dump(), folder, BYSTANDERS)
-
-    def _train(self, precision: str, seed: int) -> int:
+    def _train(self, precision: str, seed: int, seeds: Sequence[int]) -> int:
         """Exit status of one run, in a process of its own; a finished one is reused."""
-        name = f"{precision}-s{seed}"
-        summary = read_json(self.folder / name / "summary.json") or {}
-        if not self.smoke and summary.get("status") == FINISHED:
-            fault = read_run(self.folder, precision, seed)["reason"]
-            used = f"but not counted: {fault}; delete {self.folder / name} to train it anew" if fault else "reused"
+        name = layout.run_name(precision, seed)
+        file = self.folder / name / layout.SUMMARY
+        if not self.smoke and read_summary(file).status == FINISHED:
+            fault = read_run(self.folder, precision, seed).reason
+            used = f"but not counted: {fault}; delete {file.parent} to retrain it" if fault else "reused"
             print(f"{self.config.name} {name}: finished already, {used}", flush=True)
             return 0
-        module = f"train.{self.config.model}"
-        options = ["--precision", precision, "--seed", str(seed), "--out", str(self.out)]
-        status = self.child.call([module, *self.shared, *options])
-        if status < 0 or status not in command.STATUS.values():
+        arguments = ["--precision", precision, "--seed", str(seed), "--out", str(self.out)]
+        status = self.child.call([f"train.{self.config.model}", *self.shared, *arguments])
+        if status < 0 or status not in options.STATUS.values():
             reason = f"killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-            write_json(self.folder / name / "summary.json", {**summary, "status": "failed", "reason": reason})
-            return command.STATUS["failed"]
-        if status == command.STATUS["refused"]:
-            if not any(map(self._finished, self.precisions)):
+            earlier = read_summary(file) if file.exists() else Summary()
+            write_record(file, earlier.model_copy(update={"status": FAILED, "reason": reason}))
+            return options.STATUS["failed"]
+        if status == options.STATUS["refused"]:
+            if not any(self._has_finished(other, seeds) for other in self.precisions):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
-            write_json(
-                self.folder / name / "summary.json", {"status": "failed", "reason": f"refused: {self.child.reason}"}
-            )
-            return command.STATUS["failed"]
+            write_record(file, Summary(status=FAILED, reason=f"refused: {self.child.reason}"))
+            return options.STATUS["failed"]
         return status
 
-    def _benchmark(self) -> None:
+    def _benchmark(self, seeds: Sequence[int]) -> None:
         """Measure the speed of the precisions that can train it.
 
         Not again when benchmark.json has it for the same configuration and machine.
         """
-        file = self.folder / "benchmark.json"
-        precisions = [precision for precision in self.precisions if self._finished(precision)]
+        file = self.folder / layout.BENCHMARK
+        precisions = [precision for precision in self.precisions if self._has_finished(precision, seeds)]
         if not precisions:
             return
         previous, _ = read_benchmark(file)
@@ -185,12 +181,12 @@ class Comparison:
         else:
             file.unlink(missing_ok=True)  # no figure of it may stand where the measurement below does not end
         print(f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side", flush=True)
-        options = ["--precisions", ",".join(precisions), "--output", str(file)]
-        self.child.call(["train.experiment.benchmark", *self.shared, *options])
+        arguments = ["--precisions", ",".join(precisions), "--output", str(file)]
+        self.child.call(["train.cli.benchmark", *self.shared, *arguments])
 
-    def _finished(self, precision: str) -> bool:
-        summaries = (read_json(self.folder / f"{precision}-s{seed}" / "summary.json") for seed in self.seeds)
-        return any(summary is not None and summary.get("status") == FINISHED for summary in summaries)
+    def _has_finished(self, precision: str, seeds: Sequence[int]) -> bool:
+        files = (self.folder / layout.run_name(precision, seed) / layout.SUMMARY for seed in seeds)
+        return any(read_summary(file).status == FINISHED for file in files)
 
 
 def _max_seeds(until_decided: bool, given: int | None) -> int | None:
@@ -202,22 +198,21 @@ def _max_seeds(until_decided: bool, given: int | None) -> int | None:
     return (MAX_SEEDS if given is None else given) if until_decided else None
 
 
-def _seeds_to_add(comparison: Mapping[str, Any], most: int, last: bool) -> int:
+def _seeds_to_have(comparison: Comparison, most: int, last: bool) -> int:
     """How many seeds there should be for the next look; a first seed alone says nothing of how many will do."""
-    mixed = [row for row in comparison["rows"] if row["precision"] != BASELINE]
-    open_rows = [row for row in mixed if row["verdict"] in (None, INCONCLUSIVE)]
-    needed = [row["seeds_needed"] if row["verdict"] else DEFAULT_SEEDS for row in open_rows]
-    return seeds_for_next_look(len(comparison["seeds"]), needed, most, last)
+    open_rows = [row for row in comparison.mixed_rows if row.verdict in (None, INCONCLUSIVE)]
+    needed = [row.seeds_needed if row.verdict else DEFAULT_SEEDS for row in open_rows]
+    return seeds_for_next_look(len(comparison.seeds), needed, most, last)
 
 
-def _judged(comparison: Mapping[str, Any], required: str | None) -> int:
+def _judged(comparison: Comparison, required: str | None) -> int:
     """0 when every mixed precision has the verdict that was asked for; says which has not."""
-    others = [row for row in comparison["rows"] if row["precision"] != BASELINE and row["verdict"] != required]
+    others = [row for row in comparison.mixed_rows if row.verdict != required]
     if required is None or not others:
         return 0
     for row in others:
-        print(f"verdict: {row['precision']} is {table.verdict(row)}, not {required}", file=sys.stderr, flush=True)
-    return command.STATUS["verdict"]
+        print(f"verdict: {row.precision} is {table.verdict(row)}, not {required}", file=sys.stderr, flush=True)
+    return options.STATUS["verdict"]
 
 
 if __name__ == "__main__":

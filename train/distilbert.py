@@ -10,9 +10,9 @@ import sys
 
 from torch import nn
 
+from reports.records.config import Experiment
+from train.cli.run import main
 from train.experiment.builders import sequence_classifier
-from train.experiment.config import Experiment
-from train.experiment.run import main
 from train.experiment.tasks import sequence_classification as task
 
 

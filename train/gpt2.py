@@ -11,9 +11,9 @@ import sys
 from torch import nn
 
 from models import text
-from train.data.text_sets import language
-from train.experiment.config import Experiment
-from train.experiment.run import main
+from reports.records.config import Experiment
+from train.cli.run import main
+from train.data.catalog import language_set
 from train.experiment.tasks import language_modelling as task
 
 
@@ -21,7 +21,7 @@ def build(config: Experiment) -> nn.Module:
     """The decoder; raises ValueError for weights or sizes that do not fit."""
     return text.language_model(
         config.arch,
-        vocab_size=config.vocab_size or language(config.data.name).vocabulary,
+        vocab_size=config.vocab_size or language_set(config.data.name).vocabulary,
         length=config.data.length,
         dropout=config.dropout,
         pretrained=config.pretrained,

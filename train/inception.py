@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from torch import nn
 
+from reports.records.config import Experiment
+from train.cli.run import main
 from train.engine.step import Loss
 from train.experiment.builders import image_classifier
-from train.experiment.config import Experiment
-from train.experiment.run import main
 from train.experiment.tasks import cross_entropy, image_classification
 
 AUXILIARY_WEIGHT = 0.4  # of TF-slim's inception_v3; the paper names none, its predecessor 0.3

@@ -1,19 +1,24 @@
-"""Upload records to Weights & Biases, whatever became of the live mirror: python -m train.sync RUN... [--project P]
+"""Upload records to Weights & Biases, however much of them is there: python -m train.sync RUN... [--project P]
 
 RUN is the folder of a finished, failed or killed run, or that of an experiment with comparison.json: then its
 comparison and the runs that it compares. W&B gets the rows of metrics.jsonl that it does not have yet, and the
 summary of summary.json, so the command may be given again at any time. Without a key the files are written offline.
 """
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from reports.records.comparison import Comparison
+from reports.records.files import read_record
+from reports.records.layout import COMPARISON
 from train.cli import options as command
-from train.engine.errors import Refused, unknown
-from train.experiment.folder import recorded_config
-from train.tracking.upload import ComparisonRecord, Damaged, RunRecord, read_comparison, read_run
-from train.tracking.wandb_run import mode, require_project
+from train.comparison_view import comparison_view
+from train.engine.errors import Refused
+from train.experiment.folder import lock_folder
+from train.tracking.runs import RunRecord, replay, track_comparison, track_run
+from train.tracking.wandb_run import WandbRun, mode, require_project
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def upload(folders: Iterable[Path], project: str | None) -> int:
-    """Upload the record of each folder; returns the exit status.
+    """Upload the record of each folder, once; returns the exit status. No run can start in them meanwhile.
 
     Raises `Refused`, before anything is uploaded, for a folder that has no record to upload, and `ConnectionError`
     at the first upload that is not complete.
@@ -36,65 +41,56 @@ def upload(folders: Iterable[Path], project: str | None) -> int:
     if mode() not in ("online", "offline"):
         raise Refused(f"WANDB_MODE is {mode()!r}, so nothing can be uploaded; allowed here: online, offline, or unset")
     require_project(project)
-    for record in _records(folders):
-        print(f"{record.folder}: {record.contents}", flush=True)
-        mirror = record.send(project)
-        if where := mirror.location():
-            print(where, flush=True)
-        if not mirror.complete:
-            raise ConnectionError(f"{record.folder} was not uploaded whole; the same command goes on from there")
+    with contextlib.ExitStack() as locks:
+        try:
+            runs, comparisons = _read(folders, locks)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        for folder, run in runs.items():
+            damaged = f"; damaged lines left out of metrics.jsonl: {run.damaged_lines}" if run.damaged_lines else ""
+            print(f"{folder}: {len(run.rows)} rows, {run.summary.status}{damaged}", flush=True)
+            tracker = track_run(folder, run.run_id, run.config, run.precision, run.seed, project=project, live=False)
+            tracker.open(run.rows)
+            tracker.close(run.summary, command.STATUS.get(run.summary.status, command.STATUS["failed"]))
+            _require_complete(tracker)
+        for folder, comparison in comparisons.items():
+            print(f"{folder}: comparison of {', '.join(comparison.precisions)}", flush=True)
+            config = next(run.config for path, run in runs.items() if path.parent == folder)
+            view = comparison_view(folder, comparison)
+            _require_complete(track_comparison(folder, config, comparison, view, project=project, live=False))
     return 0
 
 
-def _records(folders: Iterable[Path]) -> list[RunRecord | ComparisonRecord]:
-    """The records of all folders, each once."""
-    found: dict[Path, RunRecord | ComparisonRecord] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise _no_folder(folder)
-        records = _experiment(folder, found) if (folder / "comparison.json").exists() else _run(folder, found)
-        found |= {record.folder.resolve(): record for record in records}
-    places: dict[str, Path] = {}
-    for record in found.values():
-        if (
-            isinstance(record, RunRecord)
-            and (other := places.setdefault(record.run_id, record.folder)) != record.folder
-        ):
-            raise Refused(f"{other} and {record.folder} are one run, {record.run_id}; give one of them")
-    return list(found.values())
+def _read(folders: Iterable[Path], locks: contextlib.ExitStack) -> tuple[dict[Path, RunRecord], dict[Path, Comparison]]:
+    """The runs and the comparisons by their folders, each once; a comparison's runs without a record are named."""
+    runs: dict[Path, RunRecord] = {}
+    comparisons: dict[Path, Comparison] = {}
+    for folder in map(Path.resolve, folders):
+        paths = [folder]
+        if (folder / COMPARISON).exists():
+            comparison = comparisons[folder] = read_record(Comparison, folder / COMPARISON)
+            if comparison.smoke:
+                raise Refused(f"{folder} is a smoke comparison: its figures say only that the code runs")
+            paths = [folder / run.name for run in comparison.runs]
+        for path in (path for path in paths if path not in runs):
+            try:
+                record = replay(path)
+                locks.enter_context(lock_folder(path))
+                runs[path] = record
+            except Refused as error:
+                if path == folder:
+                    raise
+                print(f"left out: {error}", flush=True)
+        if runs.keys().isdisjoint(paths):
+            raise Refused(f"{folder} has no record of a run, so its experiment is not known")
+    return runs, comparisons
 
 
-def _run(folder: Path, known: Iterable[Path]) -> list[RunRecord]:
-    return [] if folder.resolve() in known else [read_run(folder)]
-
-
-def _experiment(folder: Path, known: Iterable[Path]) -> list[RunRecord | ComparisonRecord]:
-    """The comparison in `folder` and the runs in it; a run that left no record is named and left out."""
-    comparison = read_comparison(folder / "comparison.json")
-    if comparison.get("smoke"):
-        raise Refused(f"{folder} is a smoke comparison: its figures say only that the code runs")
-    if not (folder / "report.html").exists():
-        raise Refused(f"{folder / 'report.html'} is missing; the same comparison, given again, writes it")
-    runs: list[RunRecord] = []
-    for run in comparison["runs"]:
-        try:
-            runs += _run(folder / run["run"], known)
-        except Damaged:
-            raise
-        except Refused as error:
-            print(f"left out: {error}", flush=True)
-    configs = [config for run in comparison["runs"] if (config := recorded_config(folder / run["run"]))]
-    if not configs:
-        raise Refused(f"{folder} has no run with a config.yaml, so its experiment is not known")
-    return [*runs, ComparisonRecord(folder, configs[0], comparison)]
-
-
-def _no_folder(path: Path) -> Refused:
-    if path.exists():
-        return Refused(f"{path} is a file; a run is a folder, such as {path.parent}")
-    marks = ("environment.json", "comparison.json")
-    others = {str(found.parent) for mark in marks for found in path.parent.glob(f"*/{mark}")}
-    return unknown("folder", path, others) if others else Refused(f"{path}: no such folder")
+def _require_complete(tracker: WandbRun) -> None:
+    if where := tracker.location():
+        print(where, flush=True)
+    if not tracker.complete:
+        raise ConnectionError(f"{tracker.folder} was not uploaded whole; the same command goes on from there")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import sys
 from torch import nn
 
 from models import text
-from train.data.text_sets import translated
-from train.experiment.config import Experiment
-from train.experiment.run import main
+from reports.records.config import Experiment
+from train.cli.run import main
+from train.data.catalog import sequence_to_sequence_set
 from train.experiment.tasks import sequence_to_sequence as task
 
 
@@ -21,7 +21,7 @@ def build(config: Experiment) -> nn.Module:
     """Encoder and decoder; raises ValueError for weights or sizes that do not fit."""
     return text.sequence_to_sequence(
         config.arch,
-        vocab_size=config.vocab_size or translated(config.data.name).vocabulary,
+        vocab_size=config.vocab_size or sequence_to_sequence_set(config.data.name).vocabulary,
         length=config.data.length,
         dropout=config.dropout,
         pretrained=config.pretrained,

@@ -9,9 +9,9 @@ import sys
 
 from torch import nn
 
+from reports.records.config import Experiment
+from train.cli.run import main
 from train.experiment.builders import image_classifier
-from train.experiment.config import Experiment
-from train.experiment.run import main
 from train.experiment.tasks import image_classification as task
 
 

@@ -1,26 +1,50 @@
-"""A speed-up over FP32 in words."""
+"""Figures as texts. Those of a metric follow its `Metric`; one that was not measured is `MISSING`, never a number."""
 
-from collections.abc import Mapping
-from typing import Any
+from reports.records.comparison import Row
+from reports.records.metric import Metric
 
-
-def shown(row: Mapping[str, Any]) -> tuple[str, str]:
-    """The speed-up of a comparison's `row`, as 0.98x, and its 95% interval, as [0.96, 0.999]: see `excluding_one`.
-
-    Raises TypeError for a row whose speed was not compared.
-    """
-    value, low, high = row["speedup"], row["speedup_low"], row["speedup_high"]
-    if low <= 1 <= high:
-        return f"{value:.2f}x", f"[{low:.2f}, {high:.2f}]"
-    return f"{excluding_one(value)}x", f"[{excluding_one(low)}, {excluding_one(high)}]"
+MISSING = "n/a"
 
 
-def excluding_one(value: float) -> str:
-    """`value` with two digits after the point, or with as many as it takes to be told from 1.
+def number(value: float | None, decimals: int = 0, unit: str = "", signed: bool = False) -> str:
+    """`value` with thousands apart and its unit; % and x stand close to the number."""
+    if value is None:
+        return MISSING
+    return f"{value:{'+' if signed else ''},.{decimals}f}{unit if unit in ('', '%', 'x') else f' {unit}'}"
 
-    The end of an interval that lies on one side of 1 must not read as if it held it.
-    """
-    digits = 2
-    while value != 1 and float(f"{value:.{digits}f}") == 1:
-        digits += 1
-    return f"{value:.{digits}f}"
+
+def measured(metric: Metric | None, value: float | None) -> str:
+    """A value of `metric`."""
+    if metric is None or value is None:
+        return MISSING
+    return number(metric.scale * value, metric.decimals, metric.unit)
+
+
+def margin(row: Row) -> str:
+    """The margin of a judged row, without zeros at its end where it is a difference of shares."""
+    assert row.metric
+    value = row.metric.scale * (row.margin or 0)
+    text = f"{value:g}" if row.metric.width is not None else f"{value:.{row.metric.decimals}f}"
+    return f"{text} {row.metric.difference_unit}".strip()
+
+
+def decimals_apart(value: float, reference: float, decimals: int) -> int:
+    """As many as `decimals`, or as it takes to tell `value` from `reference`: an interval's end must not read as it."""
+    while value != reference and decimals < 12 and float(f"{value:.{decimals}f}") == reference:
+        decimals += 1
+    return decimals
+
+
+def ratio(value: float) -> str:
+    """A speed-up that does not read as 1 unless it is."""
+    return number(value, decimals_apart(value, 1, 2), "x")
+
+
+def count_of(amount: int, noun: str = "seed") -> str:
+    """1 seed, 2 seeds."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def in_percent(share: float) -> str:
+    """A share in per cent, with three digits."""
+    return f"{100 * share:.3g}%"

@@ -1,30 +1,34 @@
-"""Figures as SVG inside an HTML page: text stays text, colours are CSS and follow the page's light or dark mode."""
+"""Charts as SVG: text stays text, and colours are CSS that follows the page's light or dark mode, or fixed ones."""
 
-import html
 import io
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import matplotlib
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-# Stand-ins that become CSS once drawn; the page defines --fp32 and so on.
-INK, RULE, PAPER = "#010101", "#020202", "#010102"
-PRECISIONS = {"fp32": "#030303", "tf32": "#040404", "bf16": "#050505", "fp16": "#060606"}
-CSS = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)"} | {
-    colour: f"var(--{name})" for name, colour in PRECISIONS.items()
+from reports.pages.precisions import PRECISIONS, appearance
+
+# Stand-ins that Matplotlib draws with; each output puts its own colours in their place.
+INK, RULE, PAPER, OTHER = "#010101", "#010102", "#010103", "#010104"
+STAND_INS = {name: f"#0102{place:02x}" for place, name in enumerate(PRECISIONS)}
+PAGE = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)", OTHER: "var(--muted)"} | {
+    stand_in: f"var(--{name})" for name, stand_in in STAND_INS.items()
 }
-# Shape tells the precisions apart where colour does not.
-MARKERS = {"fp32": "o", "tf32": "D", "bf16": "s", "fp16": "^"}
-# The hash salt fixes the names inside the file: the same figure gives the same bytes.
+# Greys of equal contrast with white and with the dark page of a code host; there is no paper to fill with.
+FIXED = {INK: "#77818c", RULE: "rgba(125, 135, 145, 0.3)", PAPER: "none", OTHER: "#77818c"} | {
+    stand_in: "#77818c" if name == "fp32" else PRECISIONS[name].light for name, stand_in in STAND_INS.items()
+}
 STYLE: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "amp-zoo",
     "font.size": 10,
-    # Every number in full at its tick: a power of ten or an offset at the end of an axis is overlooked, or overprinted.
-    "axes.formatter.limits": (-12, 12),
+    "axes.formatter.limits": (-12, 12),  # every number in full at its tick, without a power of ten beside the axis
     "axes.formatter.useoffset": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -33,69 +37,84 @@ STYLE: Any = {
     "ytick.major.width": 0.6,
     "legend.frameon": False,
     "legend.handlelength": 2.8,
-    "legend.columnspacing": 1.4,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.globals["precisions"] = PRECISIONS
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure of the page. `svg` holds what it shows in words too, for whoever does not see it."""
+    """One figure. `drawing` is its SVG in stand-in colours."""
 
     name: str
     title: str
     caption: str
-    svg: str
+    drawing: str
+
+    @property
+    def svg(self) -> Markup:
+        """For a page that defines the variables of style.css."""
+        return Markup(_coloured(self.drawing, PAGE))
+
+    @property
+    def file(self) -> str:
+        """For a file of its own, in colours that can be read on white and on dark."""
+        head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif"'
+        return _coloured(self.drawing, FIXED).replace("<svg", head, 1)
 
 
-def figure_of(height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure with axes side by side; grid lines run across the values."""
-    # Narrow, so that a text of 10 points has 11 pixels on a page of 400.
-    made = Figure(figsize=(4.6, height), layout="constrained")
-    found = list(made.subplots(1, columns, sharey=True, squeeze=False).flat)
-    for axes in found:
+def standalone(chart: Chart) -> str:
+    """`chart` as an HTML page of its own."""
+    return TEMPLATES.get_template("chart.html.jinja").render(chart=chart)
+
+
+def figure_of(height: float, columns: int = 1, width: float = 4.6) -> tuple[Figure, list[Axes]]:
+    """An empty figure with axes side by side; narrow, so that a text of 10 points has 11 pixels on a page of 400."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    row = list(figure.subplots(1, columns, sharey=True, squeeze=False).flat)
+    for axes in row:
         axes.grid(axis="both" if columns == 1 else "x", color=RULE, linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True) if columns == 1 else MaxNLocator(4))
-    return made, found
+        axes.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 4))
+    return figure, row
 
 
-def chart(figure: Figure, name: str, title: str, caption: str, finding: str) -> Chart:
-    """The finished `figure`, its legend above the data. `finding` says the figures that are drawn."""
+def finish(figure: Figure, name: str, title: str, caption: str) -> Chart:
+    """The chart of a finished `figure`, its legend above the data."""
     if figure.axes[0].get_legend_handles_labels()[1]:
-        figure.legend(loc="outside upper left", ncols=4 if name != "scale" else 3)
-    return Chart(name, title, " ".join(caption.split()), _inline(figure, name, title, finding))
+        figure.legend(loc="outside upper left", ncols=4)
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # with a fixed salt, the same figure gives the same bytes
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    # Before the body stand a prologue and a style that would hold for the whole page.
+    body = buffer.getvalue().partition("</defs>")[2].replace("xlink:href=", "href=")
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
+    body = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", body)  # others are not unique
+    body = re.sub(r"font-family: [^;\"]+;? ?", "", body)
+    width, height = (f"{72 * inches:g}" for inches in figure.get_size_inches())
+    head = f'<svg role="img" aria-label="{title}" viewBox="0 0 {width} {height}">'
+    return Chart(name, title, " ".join(caption.split()), head + body)
 
 
 def colour_of(precision: str) -> str:
-    return PRECISIONS.get(precision, INK)
+    """The stand-in for its colour."""
+    return STAND_INS.get(precision, OTHER)
 
 
-def mark_of(precision: str, hollow: bool) -> dict[str, Any]:
-    """How Matplotlib draws one value of a precision: not filled where it is `hollow`."""
-    look: dict[str, Any] = {"color": colour_of(precision), "marker": MARKERS.get(precision), "markersize": 4.5}
-    return {**look, "markerfacecolor": PAPER} if hollow else look
+def mark_of(precision: str, hollow: bool = False) -> dict[str, Any]:
+    """How Matplotlib draws one value of a precision."""
+    fill = {"markerfacecolor": PAPER} if hollow else {}
+    return {"color": colour_of(precision), "marker": appearance(precision).marker, "markersize": 4.5, **fill}
 
 
-def count_of(number: int, noun: str = "seed") -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _inline(figure: Figure, name: str, title: str, finding: str) -> str:
-    """`figure` as an <svg> element called `title`, described by `finding` and by the element `name`-caption."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    # What comes before is the prologue, and a style that would hold for the whole page.
-    body = text.partition("</defs>")[2]
-    box = re.search(r'viewBox="[^"]+"', text)
-    assert box is not None
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
-    # Names are kept where something points at them, and made unique in the page.
-    body = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
-    body = re.sub(r"xlink:href=\"#", f'href="#{name}-', body).replace("url(#", f"url(#{name}-")
-    body = re.sub(r"font-family: [^;\"]+;? ?", "", body)
-    body = re.sub(r"#0[1-6]0[1-6]0[1-6]\b", lambda found: CSS[found[0]], body)
-    described = f'aria-describedby="{name}-finding {name}-caption"'
-    finding = f'<desc id="{name}-finding">{html.escape(finding, quote=False)}</desc>'
-    return f'<svg role="img" aria-label="{html.escape(title)}" {described} {box[0]}>{finding}{body}'
+def _coloured(drawing: str, colours: dict[str, str]) -> str:
+    for stand_in, colour in colours.items():
+        drawing = drawing.replace(stand_in, colour)
+    return drawing

@@ -1,210 +1,336 @@
-"""A comparison as a table of texts: for the terminal, for Markdown, and as CSV for machines."""
+"""A comparison as a table of cells, rendered once for each output, and as rows of raw numbers for CSV and trackers."""
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from reports.analysis.comparison import COLUMNS
 from reports.analysis.statistics import SIGNIFICANCE
-from reports.pages import formats as ratio
-from reports.records.environment import UNCOMMITTED, device_kind, device_name
-from reports.records.run import BASELINE
+from reports.pages import formats, markdown
+from reports.pages.formats import MISSING
+from reports.records.comparison import INCONCLUSIVE, Comparison, Row
+from reports.records.environment import UNCOMMITTED
+from reports.records.metric import Metric
+from reports.records.summary import FINISHED
 
-MISSING = "n/a"
+Value = float | int | str | None
+COLUMNS = (
+    *("experiment", "precision", "seeds", "metric", "mean", "sd"),
+    *("difference", "difference_low", "difference_high", "margin", "verdict"),
+    *("samples_per_sec", "speedup", "speedup_low", "speedup_high"),
+    *("peak_memory_mib", "peak_ratio", "saved_for_backward_mib", "saved_ratio"),
+    *("skipped_steps", "train_seconds", "device", "status", "reason"),
+)
+LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "±": r"$\pm$",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
 
 
-def header(comparison: Mapping[str, Any]) -> list[str]:
-    """Column titles; the metric is named as it is in the records."""
-    metric = (comparison["metric"] or "metric").removeprefix("eval/")
-    compared = ["difference to FP32 [95%]", "verdict", "samples/s", "speed-up [95%]"]
-    return ["precision", metric, *compared, "peak memory", "saved for backward", "skipped steps"]
+@dataclass(frozen=True)
+class Cell:
+    """A figure with unit, spread or interval, and a note; or a text. A figure that was not measured is None.
+
+    An interval that excludes `reference` has as many more decimals as it takes to read so.
+    """
+
+    value: float | str | None = None
+    decimals: int = 0
+    unit: str = ""
+    signed: bool = False
+    spread: float | None = None
+    interval: tuple[float, float] | None = None
+    reference: float = 0.0
+    note: str = ""
+    link: str = ""
+
+    @property
+    def figure(self) -> str:
+        """The value with unit and spread."""
+        if isinstance(self.value, str):
+            return self.value
+        spread = "" if self.spread is None else f" ± {self.spread:,.{self.decimals}f}"
+        decimals = self.decimals if self.value is None else self._decimals(self.value)
+        return formats.number(self.value, decimals, self.unit, self.signed) + spread
+
+    @property
+    def ends(self) -> str:
+        """The interval in brackets; empty without one."""
+        return f"[{', '.join(f'{end:,.{self._decimals(end)}f}' for end in self.interval)}]" if self.interval else ""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return " ".join(part for part in (self.figure, self.ends, self.note) if part)
+
+    def _decimals(self, value: float) -> int:
+        if self.interval is None or self.interval[0] <= self.reference <= self.interval[1]:
+            return self.decimals
+        return formats.decimals_apart(value, self.reference, self.decimals)
 
 
-def cells(row: Mapping[str, Any]) -> list[str]:
-    """One row's texts. A figure that was not measured is n/a, never a number."""
-    percent = row["metric"] == "eval/accuracy"
-    baseline = row["precision"] == BASELINE
-    # The speed of stand-in arithmetic must not pass for that of hardware that has this precision.
-    mark = " (emulated)" if emulated(row) else ""
-    note = "" if row["status"] == "finished" else f"{row['status']}: {row['reason']}"
-    measure = _measure(row["mean"], row["sd"], row["seeds"], percent) if row["seeds"] else ""
-    return [
-        row["precision"],
-        f"{measure} ({note})" if measure and note else measure or note,
-        "baseline" if baseline else difference(row),
-        "baseline" if baseline else verdict(row),
-        _number(row["samples_per_sec"], ",.0f"),
-        "baseline" if baseline else " ".join(ratio.shown(row)) + mark if row["speedup"] is not None else MISSING,
-        _memory(row["peak_memory_mib"], ",.0f", None if baseline else row["peak_ratio"], ".2f"),
-        _memory(row["saved_for_backward_mib"], ",.1f", None if baseline else row["saved_ratio"], ".3f"),
-        _number(row["skipped_steps"], "d"),
+@dataclass(frozen=True)
+class Column:
+    """A title; `kind` is text, number or precision, `narrow` whether it is among those of the terminal's table."""
+
+    title: str
+    kind: str = "number"
+    narrow: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of as many cells as there are columns."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self.columns]
+
+    @property
+    def texts(self) -> list[list[str]]:
+        return [[cell.text for cell in row] for row in self.rows]
+
+    @property
+    def alignment(self) -> str:
+        return "".join("r" if column.kind == "number" else "l" for column in self.columns)
+
+    def markdown(self) -> str:
+        """With its links."""
+        rows = [[f"[{cell.text}]({cell.link})" if cell.link else cell.text for cell in row] for row in self.rows]
+        return markdown.table(self.titles, rows, self.alignment)
+
+    def latex(self) -> str:
+        r"""A `tabular` for the package booktabs."""
+        lines = [
+            " & ".join("".join(LATEX.get(c, c) for c in text) for text in texts) + r" \\"
+            for texts in (self.titles, *self.texts)
+        ]
+        head = [rf"\begin{{tabular}}{{{self.alignment}}}", r"\toprule", lines[0], r"\midrule"]
+        return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def results(comparison: Comparison, further: bool = True) -> Table:
+    """A row a precision. The deciding metric stands first, any `further` ones after the verdict."""
+    metric = comparison.metric
+    columns: list[tuple[Column, Callable[[Row], Cell]]] = [
+        (Column("precision", "precision"), lambda row: Cell(row.precision)),
+        (Column(metric.label if metric else "metric"), measure),
+        (Column("difference vs FP32 [95%]"), difference),
+        (Column("verdict", "text"), lambda row: Cell("baseline" if row.is_baseline else verdict(row))),
     ]
+    others = {other.metric.key: other.metric for row in comparison.rows for other in row.others} if further else {}
+    for key, other in others.items():
+        columns.append((Column(f"{other.label} (difference)", narrow=False), partial(_other, key)))
+    columns += [
+        (Column("samples/s", narrow=False), lambda row: Cell(row.samples_per_sec)),
+        (Column("speed-up [95%]"), speedup),
+        (Column("peak memory"), lambda row: _memory(row, row.peak_memory_mib, 0, row.peak_ratio, 2)),
+        (Column("saved for backward"), lambda row: _memory(row, row.saved_for_backward_mib, 1, row.saved_ratio, 3)),
+        (Column("skipped steps"), lambda row: Cell(row.skipped_steps)),
+    ]
+    rows = [[cell_of(row) for _, cell_of in columns] for row in comparison.rows]
+    return Table([column for column, _ in columns], rows)
 
 
-def notes(comparison: Mapping[str, Any]) -> list[str]:
-    """What a reader must know to read the figures right."""
-    found = []
-    if comparison["smoke"]:
-        found.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
-    if len(comparison["seeds"]) == 1:
-        found.append("One seed: a single run each, so a difference in accuracy cannot be told from noise.")
-    if not comparison["committed"]:
-        found.append(f"Some of its source {UNCOMMITTED}: `reports.build` leaves such figures out.")
-    if len(comparison["torch"]) > 1:
-        found.append(f"Its runs are of more than one version of PyTorch: {', '.join(comparison['torch'])}.")
-    if len(comparison["commits"]) > 1:
-        commits = ", ".join(commit[:8] for commit in comparison["commits"])
-        found.append(f"Its runs are of more than one commit: {commits}.")
-    measured_at = ((comparison["benchmark"] or {}).get("git") or {}).get("commit")
-    if measured_at and comparison["commits"] and measured_at not in comparison["commits"]:
-        found.append(f"Its speed was measured at another commit than that of its runs: {measured_at[:8]}.")
-    judged = [row for row in comparison["rows"] if row["verdict"]]
-    if judged:
-        percent = judged[0]["metric"] == "eval/accuracy"
-        what = f"{100 * comparison['margin']:g} points" if percent else f"{comparison['margin']:.1%} of FP32's"
-        share = SIGNIFICANCE / comparison["looks"]
-        found.append(
-            f"Verdict: EQUIVALENT when two one-sided t-tests at {in_percent(share)} rule out a difference of {what} "
-            f"either way, so that the {in_percent(1 - 2 * share)} interval lies within; otherwise WORSE or BETTER when "
-            f"the {in_percent(1 - share)} interval excludes zero."
-        )
-        if comparison["looks"] > 1:
-            found.append(
-                f"Seeds were added while a verdict was open, in at most {comparison['looks']} looks: each tests at "
-                f"5% / {comparison['looks']}, and the intervals are as much wider."
-            )
-        elif any(row["verdict"] == "INCONCLUSIVE" for row in judged):
-            found.append(
-                "To add seeds because a verdict is open makes a verdict by chance likelier: `--until-decided` makes up "
-                "for that by stricter tests, a greater `--seeds` does not."
-            )
-    for row in comparison["rows"]:
-        if row["verdict"] == "INCONCLUSIVE":
-            found.append(f"{row['precision']} is inconclusive: {more_seeds(row)}.")
-        if row["drift"]:
-            early, late = row["drift"]
-            found.append(
-                f"{row['precision']}: the speed-up drifted while it was measured, from {early:.2f}x in the first "
-                f"third to {late:.2f}x in the last: the machine was not quiet."
-            )
-        if row["speedup"] is not None and row["speedup_high"] < 1:
-            found.append(f"{row['precision']} is slower than FP32 here: {ratio.shown(row)[0]}{_reason(row)}.")
-        if emulated(row):
-            found.append(
-                f"{row['precision']} on this CPU: {row['arithmetic']}. Its accuracy and what it saves for backward are "
-                "those of fp16; its speed and its peak are those of the stand-in, not of hardware with fp16 units."
-            )
-    return found
+def terminal(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows of texts for a terminal: at most eight columns."""
+    table = results(comparison)
+    narrow = [place for place, column in enumerate(table.columns) if column.narrow]
+    return [table.titles[place] for place in narrow], [[texts[place] for place in narrow] for texts in table.texts]
 
 
-def markdown(comparison: Mapping[str, Any]) -> str:
-    """The table and its notes, with the hardware above and the command below."""
-    lines = [f"**{comparison['experiment']}** on {device(comparison)}", ""]
-    titles = header(comparison)
-    lines += [line(titles), line([":--", *["--:"] * (len(titles) - 1)])]
-    lines += [line(cells(row)) for row in comparison["rows"]]
-    lines += ["", *(f"- {note}" for note in notes(comparison)), "", f"`{comparison['command']}`", ""]
-    return "\n".join(lines)
+def flat_rows(comparison: Comparison) -> list[dict[str, Value]]:
+    """Each precision's figures in full, all rows with the same columns: `COLUMNS`, then the further metrics."""
+    rows = [_flat(row) for row in comparison.rows]
+    return [{column: row.get(column) for column in _union(rows)} for row in rows]
 
 
-def as_csv(*comparisons: Mapping[str, Any]) -> str:
-    """The rows of all `comparisons` with full digits, columns `COLUMNS`; empty where there is no figure."""
+def as_csv(*comparisons: Comparison) -> str:
+    """The `flat_rows` of all `comparisons`; empty where there is no figure."""
+    rows = [row for comparison in comparisons for row in flat_rows(comparison)]
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(buffer, _union(rows), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row for comparison in comparisons for row in comparison["rows"])
+    writer.writerows(rows)
     return buffer.getvalue()
 
 
-def device(comparison: Mapping[str, Any]) -> str:
-    """The hardware and what it has for 16-bit arithmetic."""
-    name = name_of_device(comparison, "unknown hardware")
-    if kind_of_device(comparison) != "cpu":
-        return name
-    recorded = comparison["environment"].get("cpu", {}).get("instruction_sets")
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader must know to read the figures right."""
+    notes = []
+    if comparison.smoke:
+        notes.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
+    if len(comparison.seeds) == 1:
+        notes.append("One seed: a difference between single runs cannot be told from noise.")
+    if not comparison.committed:
+        notes.append(f"Some of its source {UNCOMMITTED}: reports.build leaves such figures out.")
+    if len(comparison.torch) > 1:
+        notes.append(f"Its runs are of more than one version of PyTorch: {', '.join(comparison.torch)}.")
+    if len(comparison.commits) > 1:
+        commits = ", ".join(commit[:8] for commit in comparison.commits)
+        notes.append(f"Its runs are of more than one commit: {commits}.")
+    measured_at = comparison.benchmark.git.commit if comparison.benchmark else None
+    if measured_at and comparison.commits and measured_at not in comparison.commits:
+        notes.append(f"Its speed was measured at another commit than that of its runs: {measured_at[:8]}.")
+    judged = [row for row in comparison.rows if row.verdict]
+    if judged:
+        notes += _rule(judged[0], comparison)
+    if comparison.looks == 1 and any(row.verdict == INCONCLUSIVE for row in judged):
+        notes.append(
+            "Adding seeds until you like the result inflates false positives; --until-decided corrects for it."
+        )
+    return notes + [note for row in comparison.rows for note in _notes_on(row)]
+
+
+def hardware(comparison: Comparison) -> str:
+    """The device and what it has for 16-bit arithmetic."""
+    environment = comparison.environment
+    if environment is None or environment.device.type != "cpu":
+        return device(comparison)
+    recorded = environment.cpu.instruction_sets
     flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
-    shown = "not recorded" if recorded is None else ", ".join(flags) or "none"
-    return f"{name} (CPU; 16-bit instruction sets: {shown})"
+    sets = "not recorded" if recorded is None else ", ".join(flags) or "none"
+    return f"{device(comparison)} (CPU; 16-bit instruction sets: {sets})"
 
 
-def kind_of_device(comparison: Mapping[str, Any]) -> str | None:
-    """`cpu` or `cuda`; None where no run recorded it."""
-    return device_kind(comparison["environment"] or {})
+def device(comparison: Comparison) -> str:
+    """The name of the hardware."""
+    return comparison.environment.device.label if comparison.environment else "unknown hardware"
 
 
-def name_of_device(comparison: Mapping[str, Any], missing: str = MISSING) -> str:
-    """The hardware alone."""
-    return device_name(comparison["environment"] or {}) or missing
-
-
-def difference(row: Mapping[str, Any]) -> str:
-    """The mean paired difference to FP32 and, of two pairs at least, its interval."""
-    percent = row["metric"] == "eval/accuracy"
-    if row["difference"] is None or row["difference_low"] is None:
-        return _signed(row["difference"], percent)
-    scale, form = (100, ".2f") if percent else (1, ".4f")
-    interval = f"[{scale * row['difference_low']:{form}}, {scale * row['difference_high']:{form}}]"
-    wider = f" at {in_percent(1 - SIGNIFICANCE / row['looks'])}" if row["looks"] > 1 else ""
-    pairs = f" (n={row['pairs']})" if row["pairs"] != row["seeds"] else ""
-    return f"{_signed(row['difference'], percent)} {interval}{wider}{pairs}"
-
-
-def verdict(row: Mapping[str, Any]) -> str:
+def verdict(row: Row) -> str:
     """The verdict; without one whether that is for having one run, or one pair or none."""
-    if row["verdict"] or not row["seeds"]:
-        return row["verdict"] or MISSING
-    return "single run" if row["seeds"] == 1 else "single pair" if row["pairs"] else "no pair"
+    if row.verdict or not row.seeds:
+        return row.verdict or MISSING
+    return "single run" if row.seeds == 1 else "single pair" if row.pairs else "no pair"
 
 
-def more_seeds(row: Mapping[str, Any]) -> str:
+def measure(row: Row) -> Cell:
+    """Mean and spread of the deciding metric, and why runs of the row do not count."""
+    note = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
+    if not row.seeds or row.metric is None or row.mean is None:
+        return Cell(note or None)
+    seeds = "(single run)" if row.seeds == 1 else f"(n={row.seeds})"
+    return _measured(row.metric, row.mean, row.sd, f"{seeds} ({note})" if note else seeds)
+
+
+def difference(row: Row) -> Cell:
+    """The mean paired difference vs FP32 and, of two pairs at least, its interval."""
+    if row.is_baseline:
+        return Cell("baseline")
+    if row.difference is None or row.metric is None:
+        return Cell()
+    wider = f"at {formats.in_percent(1 - SIGNIFICANCE / row.looks)}" if row.interval and row.looks > 1 else ""
+    pairs = f"(n={row.pairs})" if row.interval and row.pairs != row.seeds else ""
+    scale = row.metric.scale
+    return Cell(
+        scale * row.difference,
+        row.metric.decimals,
+        row.metric.difference_unit,
+        signed=True,
+        interval=(scale * row.interval.low, scale * row.interval.high) if row.interval else None,
+        note=" ".join(part for part in (wider, pairs) if part),
+    )
+
+
+def speedup(row: Row) -> Cell:
+    """Over FP32. The speed of emulated arithmetic must not pass for that of hardware that has the precision."""
+    if row.is_baseline or row.speedup is None:
+        return Cell("baseline" if row.is_baseline else None)
+    note = "(emulated)" if row.emulated else ""
+    return Cell(row.speedup.value, 2, "x", interval=(row.speedup.low, row.speedup.high), reference=1, note=note)
+
+
+def more_seeds(row: Row) -> str:
     """How many seeds would decide."""
-    if row["seeds_needed"] is None:
-        return "more seeds than can be trained would be needed for a verdict at this margin"
-    return f"about {row['seeds_needed']} seeds would decide with 80% power, were these the true difference and spread"
+    if row.seeds_needed is None:
+        return "no number of seeds that can be trained would give a verdict at this margin"
+    return f"about {row.seeds_needed} seeds would decide with 80% power if these are the true difference and spread"
 
 
-def _reason(row: Mapping[str, Any]) -> str:
-    """Which operator's time grew most in a slower precision, from the profile of a step."""
-    if not row["slower_in"]:
-        return ""
-    name, before, after = row["slower_in"]
-    compared = f"{before:.3g} ms in FP32" if before is not None else "too little in FP32 to be among its longest"
-    return f"; the operator that grew most is {name.removeprefix('aten::')}: {after:.3g} ms of a step, {compared}"
+def _measured(metric: Metric, mean: float, sd: float | None, note: str) -> Cell:
+    spread = None if sd is None else metric.scale * sd
+    return Cell(metric.scale * mean, metric.decimals, metric.unit, spread=spread, note=note)
 
 
-def emulated(row: Mapping[str, Any]) -> bool:
-    """Whether the precision's arithmetic is made from that of another one, so that its speed is not its own."""
-    return row["arithmetic"] not in (None, "native kernels")
+def _other(key: str, row: Row) -> Cell:
+    other = next((other for other in row.others if other.metric.key == key), None)
+    if other is None:
+        return Cell()
+    metric, note = other.metric, ""
+    if other.difference is not None:
+        note = f"({formats.number(metric.scale * other.difference, metric.decimals, signed=True)})"
+    return _measured(metric, other.mean, other.sd, note)
 
 
-def line(texts: Sequence[str]) -> str:
-    # A reason may hold line breaks and bars, which would end the row or the cell.
-    return "| " + " | ".join(" ".join(text.split()).replace("|", "\\|") for text in texts) + " |"
+def _memory(row: Row, value: float | None, decimals: int, ratio: float | None, ratio_decimals: int) -> Cell:
+    note = "" if ratio is None or row.is_baseline else f"({formats.number(ratio, ratio_decimals, 'x')})"
+    return Cell(value, decimals, "MiB", note=note)
 
 
-def _measure(mean: float, sd: float | None, seeds: int, percent: bool) -> str:
-    shown = f"{100 * mean:.2f}%" if percent else f"{mean:.4f}"
-    if sd is None:
-        return f"{shown} (single run)" if seeds == 1 else shown
-    return f"{shown} ± {100 * sd:.2f} (n={seeds})" if percent else f"{shown} ± {sd:.4f} (n={seeds})"
+def _flat(row: Row) -> dict[str, Value]:
+    flat: dict[str, Value] = {column: getattr(row, column, None) for column in COLUMNS}
+    flat["metric"] = row.metric.key if row.metric else None
+    for column, interval in (("difference", row.interval), ("speedup", row.speedup)):
+        flat[f"{column}_low"] = interval.low if interval else None
+        flat[f"{column}_high"] = interval.high if interval else None
+    flat["speedup"] = row.speedup.value if row.speedup else None
+    for other in row.others:
+        name = other.metric.name
+        flat |= {name: other.mean, f"{name}_sd": other.sd, f"{name}_difference": other.difference}
+    return flat
 
 
-def _signed(value: float | None, percent: bool) -> str:
-    if value is None:
-        return MISSING
-    return f"{100 * value:+.2f} points" if percent else f"{value:+.4f}"
+def _union(rows: Sequence[dict[str, Value]]) -> list[str]:
+    return list(dict.fromkeys([*COLUMNS, *(column for row in rows for column in row)]))
 
 
-def _memory(value: float | None, form: str, ratio: float | None, ratio_form: str) -> str:
-    """With its ratio to FP32, where there is one."""
-    return _number(value, form, " MiB") + (f" ({ratio:{ratio_form}}x)" if ratio is not None else "")
+def _rule(row: Row, comparison: Comparison) -> list[str]:
+    """How the verdicts come about."""
+    assert row.metric
+    is_share = row.metric.width is None
+    margin = (
+        f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}" if is_share else formats.margin(row)
+    )
+    share = SIGNIFICANCE / comparison.looks
+    rule = [
+        f"Verdict: EQUIVALENT when two one-sided t-tests at {formats.in_percent(share)} rule out a difference of "
+        f"{margin} either way, so that the {formats.in_percent(1 - 2 * share)} interval lies within; otherwise WORSE "
+        f"or BETTER when the {formats.in_percent(1 - share)} interval excludes zero."
+    ]
+    if comparison.looks > 1:
+        rule.append(
+            f"Seeds were added while a verdict was open, in at most {comparison.looks} looks: each tests at "
+            f"5% / {comparison.looks}, and the intervals are wider accordingly."
+        )
+    return rule
 
 
-def in_percent(share: float) -> str:
-    """A share in per cent, with three digits."""
-    return f"{100 * share:.3g}%"
-
-
-def _number(value: float | None, form: str, unit: str = "") -> str:
-    return MISSING if value is None else f"{value:{form}}{unit}"
+def _notes_on(row: Row) -> list[str]:
+    notes = []
+    if row.verdict == INCONCLUSIVE:
+        notes.append(f"{row.precision} is inconclusive: {more_seeds(row)}.")
+    if row.drift:
+        notes.append(
+            f"{row.precision}: the speed-up drifted from {row.drift.first:.2f}x in the first third of the measurement "
+            f"to {row.drift.last:.2f}x in the last: the machine was not quiet."
+        )
+    if row.speedup and row.speedup.high < 1:
+        reason = ""
+        if row.slower_in:
+            name, before = row.slower_in.name.removeprefix("aten::"), row.slower_in.fp32_ms
+            was = "too little in FP32 to be among its longest" if before is None else f"{before:.3g} ms in FP32"
+            reason = f"; the operator that grew most is {name}: {row.slower_in.ms:.3g} ms of a step, {was}"
+        notes.append(f"{row.precision} is slower than FP32 here: {speedup(row).figure}{reason}.")
+    if row.emulated:
+        notes.append(
+            f"{row.precision} on this CPU: {row.arithmetic}. Its accuracy and what it saves for backward are those of "
+            f"{row.precision}; its speed and its peak are those of the emulation, not of {row.precision} hardware."
+        )
+    return notes

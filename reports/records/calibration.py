@@ -7,6 +7,8 @@ from pydantic import ConfigDict, Field, model_validator
 from reports.records.environment import Machine
 from reports.records.files import Schema
 
+COMPARISONS = 12  # of accuracy and of speed, in a complete record
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -35,7 +37,7 @@ class Calibration(Schema):
     smoke: bool
     margin: float = Field(gt=0)
     pairs: int = Field(ge=2)
-    eval_samples: int = Field(ge=1)
-    accuracies: list[Share]
-    speed: list[PairedBlocks]
+    eval_samples: int = Field(default=1, ge=1)
+    accuracies: list[Share] = []
+    speed: list[PairedBlocks] = []
     environment: Machine

@@ -53,49 +53,33 @@ Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class Section(BaseModel):
-    """Types are strict: the text "3" is no integer, and an undeclared key is an error. Docstrings are the reference."""
+    """Types are strict: the text "3" is no integer, and an undeclared key is an error."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Data(Section):
     """The `data:` section."""
 
-    name: str
-    """A data set of the catalogue"""
-    length: Count | None = None
-    """Text: the most tokens of a sequence; longer ones are cut"""
-    augment: Literal["none", "crop", "crop_flip", "random_resized_crop"] = "none"
-    """Images: random changes of the training samples"""
-    train_samples: Count | None = None
-    """Train on the first so many samples"""
-    eval_samples: Count | None = None
-    """Evaluate the first so many samples"""
-    eval_batch_size: Count | None = None
-    """Batch size of the evaluation; null: `batch_size`"""
-    held_out: Count | None = None
-    """Training samples that are evaluated instead of trained on, to choose a result without the evaluation split"""
-    mean: float | None = None
-    """Pixels (0 to 1) are normalised by this mean; null: the training split's, by channel"""
-    std: float | None = Field(default=None, gt=0)
-    """Their standard deviation; null: the training split's, by channel"""
+    name: str = Field(description="A data set of the catalogue")
+    length: Count | None = Field(None, description="Text: the most tokens of a sequence; longer ones are cut")
+    augment: Literal["none", "crop", "crop_flip", "random_resized_crop"] = Field("none", description="Of images")
+    train_samples: Count | None = Field(None, description="Train on the first so many samples")
+    eval_samples: Count | None = Field(None, description="Evaluate the first so many samples")
+    eval_batch_size: Count | None = Field(None, description="Batch size of the evaluation; null: `batch_size`")
+    held_out: Count | None = Field(None, description="Training samples set aside, to choose a result by")
+    mean: float | None = Field(None, description="Of pixels from 0 to 1; null: the training split's, by channel")
+    std: float | None = Field(None, gt=0, description="Their deviation; null: the training split's, by channel")
 
 
 class Optimizer(Section):
     """The `optimizer:` section; further keys are arguments of the optimizer's class."""
 
-    name: str
-    """`sgd`, `adamw`, or a class of torch.optim in lower case"""
-    lr: float = Field(gt=0)
-    """Peak learning rate"""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Of every parameter that decays"""
-    decay_norm_and_bias: Bool = True
-    """Whether parameters of fewer than two dimensions decay too; default for adamw: false"""
-    fused: Bool | None = None
-    """One kernel for all parameters; null: on CUDA"""
+    name: str = Field(description="`sgd`, `adamw`, or a class of torch.optim in lower case")
+    lr: float = Field(gt=0, description="Peak learning rate")
+    weight_decay: float = Field(0.0, ge=0, description="Of every parameter that decays")
+    decay_norm_and_bias: Bool = Field(True, description="Parameters of one dimension decay too; of adamw: false")
+    fused: Bool | None = Field(None, description="One kernel for all parameters; null: on CUDA")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -105,10 +89,8 @@ class Optimizer(Section):
 
 class Sgd(Optimizer):
     name: Literal["sgd"]
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """sgd"""
-    nesterov: Bool = False
-    """sgd"""
+    momentum: float = Field(0.9, ge=0, lt=1, description="sgd")
+    nesterov: Bool = Field(False, description="sgd")
 
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> "Sgd":
@@ -123,8 +105,7 @@ class AdamW(Optimizer):
     decay_norm_and_bias: Bool = False
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
     """adamw"""
-    eps: float = Field(default=1e-8, gt=0)
-    """adamw"""
+    eps: float = Field(1e-8, gt=0, description="adamw")
 
 
 class OtherOptimizer(Optimizer):
@@ -141,93 +122,62 @@ def _optimizer_form(value: Any) -> str:
 class Schedule(Section):
     """The `schedule:` section: the learning rate as a function of the applied step."""
 
-    name: Literal["constant", "cosine", "linear", "step"]
-    """How the rate falls after the warm-up"""
-    warmup: float = Field(default=0.0, ge=0)
-    """Linear warm-up, in epochs where the experiment has `epochs`, else in steps"""
-    final: Fraction = 0.0
-    """cosine, linear: the share of the peak rate at the end"""
-    milestones: list[float] = []
-    """step: when the rate falls, in the unit of `warmup`"""
-    gamma: float = Field(default=0.1, gt=0, le=1)
-    """step: the factor at each milestone"""
+    name: Literal["constant", "cosine", "linear", "step"] = Field(description="How the rate falls after the warm-up")
+    warmup: float = Field(0.0, ge=0, description="Linear warm-up, in epochs where there are `epochs`, else in steps")
+    final: Fraction = Field(0.0, description="cosine, linear: the share of the peak rate at the end")
+    milestones: list[float] = Field([], description="step: when the rate falls, in the unit of `warmup`")
+    gamma: float = Field(0.1, gt=0, le=1, description="step: the factor at each milestone")
 
 
 class Scaler(Section):
     """The `scaler:` section: loss scaling in fp16."""
 
-    init_scale: float = Field(default=2.0**16, gt=0, le=2.0**127)
-    """The first loss scale"""
-    growth_factor: float = Field(default=2.0, gt=1)
-    """By which it grows after `growth_interval` steps without overflow"""
-    backoff_factor: float = Field(default=0.5, gt=0, lt=1)
-    """By which it falls at an overflow"""
-    growth_interval: Count = 2000
-    """Steps without overflow before it grows"""
-    min_scale: float = Field(default=2.0**-14, ge=2.0**-126)
-    """A run whose scale falls below has diverged"""
-    max_consecutive_skips: Count = 50
-    """So has one that skips so many steps in a row"""
+    init_scale: float = Field(2.0**16, gt=0, le=2.0**127, description="The first loss scale")
+    growth_factor: float = Field(2.0, gt=1, description="Growth after `growth_interval` steps without overflow")
+    backoff_factor: float = Field(0.5, gt=0, lt=1, description="By which it falls at an overflow")
+    growth_interval: Count = Field(2000, description="Steps without overflow before it grows")
+    min_scale: float = Field(2.0**-14, ge=2.0**-126, description="A run whose scale falls below has diverged")
+    max_consecutive_skips: Count = Field(50, description="So has one that skips so many steps in a row")
 
 
 class Experiment(Section):
     """All keys of an experiment."""
 
-    name: Annotated[str, AfterValidator(_plain_name)]
-    """Of the experiment and its folder; without it, the file's"""
-    model: str
-    """The training script, `train/MODEL.py`"""
-    arch: str
-    """The architecture, one of the script's"""
-    pretrained: bool | str = False
-    """True for the weights published under the architecture's name, or a folder or file of weights"""
-    num_classes: Count | None = None
-    """null: the data set's"""
-    vocab_size: int | None = Field(default=None, ge=8, le=2**31 - 1)
-    """Text: rows of the embedding; null: the data set's or the architecture's"""
-    dropout: float | None = Field(default=None, ge=0, lt=1)
-    """null: the architecture's"""
-    fp32_modules: list[str] = []
-    """Paths of modules that compute in FP32 in every precision"""
+    name: Annotated[str, AfterValidator(_plain_name)] = Field(description="Without it, the file's")
+    model: str = Field(description="The training script, `train/MODEL.py`")
+    arch: str = Field(description="The architecture, one of the script's")
+    pretrained: bool | str = Field(False, description="True: the published weights; or a folder or file of weights")
+    num_classes: Count | None = Field(None, description="null: the data set's")
+    vocab_size: int | None = Field(
+        None, ge=8, le=2**31 - 1, description="Rows of the embedding; null: the data's or model's"
+    )
+    dropout: float | None = Field(None, ge=0, lt=1, description="null: the architecture's")
+    fp32_modules: list[str] = Field([], description="Paths of modules that compute in FP32 in every precision")
     data: Data
-    epochs: Count | None = None
-    """Passes over the training data; give this or `max_steps`"""
-    max_steps: Count | None = None
-    """Optimizer steps; give this or `epochs`"""
-    batch_size: Count
-    """Samples of a micro-batch"""
-    accumulate: Count = 1
-    """Micro-batches of an optimizer step"""
+    epochs: Count | None = Field(None, description="Passes over the training data; give this or `max_steps`")
+    max_steps: Count | None = Field(None, description="Optimizer steps; give this or `epochs`")
+    batch_size: Count = Field(description="Samples of a micro-batch")
+    accumulate: Count = Field(1, description="Micro-batches of an optimizer step")
     optimizer: Annotated[
         Annotated[Sgd, Tag("sgd")] | Annotated[AdamW, Tag("adamw")] | Annotated[OtherOptimizer, Tag("other")],
         Discriminator(_optimizer_form),
     ]
     schedule: Schedule
-    clip_norm: float | None = Field(default=None, gt=0)
-    """Clip the gradient to this 2-norm"""
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Of the cross entropy"""
-    ema_decay: float | None = Field(default=None, gt=0, lt=1)
-    """Keep and evaluate a moving average of the weights"""
+    clip_norm: float | None = Field(None, gt=0, description="Clip the gradient to this 2-norm")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Of the cross entropy")
+    ema_decay: float | None = Field(None, gt=0, lt=1, description="Keep and evaluate a moving average of the weights")
     scaler: Scaler = Scaler()
-    channels_last: Bool = False
-    """Memory format of images and convolutions"""
-    deterministic: Bool = True
-    """CUDA: deterministic cuDNN kernels"""
-    workers: int = Field(default=0, ge=0)
-    """Processes that decode images which are read from disk"""
-    log_every: Count = 10
-    """Steps between two lines of metrics.jsonl"""
-    eval_every: Count | None = None
-    """Steps between two evaluations; null: an epoch"""
-    checkpoint_every: Count | None = None
-    """Steps between two checkpoints; null: at every evaluation"""
-    margin: float = Field(default=0.005, gt=0, le=0.1)
-    """How far from FP32 is still equivalent: of an accuracy as a fraction of one, of a loss as a share of FP32's"""
-    published: list[str] = []
-    """Rows of reports/published.csv that the experiment aims at"""
-    reduced: str | None = None
-    """What of the source's recipe or data it leaves out"""
+    channels_last: Bool = Field(False, description="Memory format of images and convolutions")
+    deterministic: Bool = Field(True, description="CUDA: deterministic cuDNN kernels")
+    workers: int = Field(0, ge=0, description="Processes that decode images which are read from disk")
+    log_every: Count = Field(10, description="Steps between two lines of metrics.jsonl")
+    eval_every: Count | None = Field(None, description="Steps between two evaluations; null: an epoch")
+    checkpoint_every: Count | None = Field(None, description="Steps between two checkpoints; null: at every evaluation")
+    margin: float = Field(
+        0.005, gt=0, le=0.1, description="How far from FP32 is equivalent: a share of the metric's range"
+    )
+    published: list[str] = Field([], description="Rows of reports/published.csv that the experiment aims at")
+    reduced: str | None = Field(None, description="What of the source's recipe or data it leaves out")
 
     @model_validator(mode="after")
     def _one_length(self) -> "Experiment":

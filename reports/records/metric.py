@@ -58,6 +58,11 @@ class Metric(Schema):
         low, high = self.range
         return None if low is None or high is None else high - low
 
+    def text(self, value: float) -> str:
+        """`value` for readers, in its unit."""
+        number = f"{self.scale * value:.{self.decimals}f}"
+        return f"{number}%" if self.unit == "%" else f"{number} {self.unit}".rstrip()
+
     def impossible(self, value: float) -> bool:
         """Whether `value` lies outside the range. NaN does where the range has two ends, as a loss may be NaN."""
         low, high = self.range

@@ -9,7 +9,7 @@ from pathlib import Path
 from reports.records.files import from_json, to_json
 
 STEP, LOSS = "train/step", "train/loss"
-Figure = float | str  # a figure, or the reason why there is none
+Figure = int | float | str  # a figure, or the reason why there is none
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Summary(Schema):
     metric: str | None = None
     higher_is_better: bool | None = None
     metrics: list[Metric] = []
-    final: dict[str, float | str | None] = {}
+    final: dict[str, int | float | str | None] = {}
     best: dict[str, float | None] = {}
     steps: Steps = Field(default_factory=Steps)
     skipped_steps: NonNegativeInt | None = None

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,11 @@ import pytest
 import torch
 from torchvision.datasets import ImageFolder
 
-from tests.data.hub import experiment, png, random_pixels
-from train.data import image_folder, vision
+from tests.data.small_sets import png, random_pixels, specification
+from train.data import catalog, image_folder, images
+from train.data.specification import Splits
 from train.engine.errors import Refused
 
-CPU = torch.device("cpu")
 # In the order in which a file system may list them; upper case sorts before lower case, 10 before 9.
 CLASSES = {"n9": 2, "n10": 3, "Zebra": 1, "apple": 2}
 
@@ -20,8 +21,7 @@ CLASSES = {"n9": 2, "n10": 3, "Zebra": 1, "apple": 2}
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """ImageNet in name, four classes in class folders: eight training and four evaluation images of 20 pixels."""
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
-    facts = vision.ImageSet(4, 3, 16, hub="ILSVRC/imagenet-1k", evaluation="validation", streamed=True)
-    monkeypatch.setitem(vision.IMAGE_SETS, "imagenet", facts)
+    monkeypatch.setitem(catalog.IMAGE_SETS, "imagenet", replace(catalog.IMAGE_SETS["imagenet"], classes=4, size=16))
     pictures = iter(random_pixels(12, 20, 3))
     for split, counts in (("train", CLASSES), (request.param, dict.fromkeys(CLASSES, 1))):
         for name, count in counts.items():
@@ -37,15 +37,15 @@ def evaluation_of(folder: Path) -> Path:
     return next(folder / name for name in ("val", "validation") if (folder / name).is_dir())
 
 
-def load(**changes: Any) -> Any:
-    data = {"name": "imagenet", "augment": "random_resized_crop", **changes.pop("data", {})}
-    return vision.load(experiment(data, **({"num_classes": 4, "batch_size": 4} | changes)), seed=0, device=CPU)
+def load(**changes: Any) -> Splits:
+    settings = {"augment": "random_resized_crop", "classes": 4, "batch_size": 4} | changes
+    return images.load(specification("imagenet", **settings))
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(Refused) as refused:
         image_folder.read(folder, "image", "label")
-    return str(found.value)
+    return str(refused.value)
 
 
 def test_classes_labels_and_order_are_those_of_torchvision(folder: Path) -> None:
@@ -71,7 +71,8 @@ def test_pixels_are_those_of_torchvision(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_class_folders_are_found_by_name_and_trained_on() -> None:
-    train, evaluation = load()
+    splits = load()
+    train, evaluation = splits.train, splits.evaluation
     assert (train.samples, evaluation.samples) == (8, 4)
     labels = torch.cat([batch["labels"] for batch in train.epoch(0)])
     assert torch.bincount(labels).tolist() == [1, 2, 3, 2]
@@ -81,9 +82,9 @@ def test_class_folders_are_found_by_name_and_trained_on() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_limit_takes_samples_of_all_classes() -> None:
-    train, evaluation = load(data={"train_samples": 4, "eval_samples": 2})
-    assert [sorted(batch["labels"].tolist()) for batch in train.epoch(0)] == [[0, 1, 2, 3]]
-    assert [batch["labels"].tolist() for batch in evaluation.epoch(0)] == [[0, 2]]
+    splits = load(train_samples=4, eval_samples=2)
+    assert [sorted(batch["labels"].tolist()) for batch in splits.train.epoch(0)] == [[0, 1, 2, 3]]
+    assert [batch["labels"].tolist() for batch in splits.evaluation.epoch(0)] == [[0, 2]]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -94,9 +95,9 @@ def test_a_damaged_image_is_named_by_its_path(folder: Path, workers: int, damage
     path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"no image"}[damage])
     message = ""
     try:
-        list(load(workers=workers)[0].epoch(0))
-    except Refused as found:  # not kept, because its traceback would keep the workers alive
-        message = str(found)
+        list(load(workers=workers).train.epoch(0))
+    except Refused as error:  # not stored, because its traceback would keep the workers alive
+        message = str(error)
     assert message.startswith(f"sample 3 of the train split, {path}, is damaged: ")
     assert "Traceback" not in message
 

@@ -12,12 +12,13 @@ def rows(order: Order, epoch: int, start: int = 0) -> list[tuple[int, list[int]]
 
 
 def test_a_generator_is_a_function_of_seed_and_purpose() -> None:
-    def draw(*key: object) -> list[float]:
-        return torch.rand(4, generator=generator(*key)).tolist()
+    def draw(seed: int, *purpose: object) -> tuple[float, ...]:
+        return tuple(torch.rand(4, generator=generator(seed, *purpose)).tolist())
 
     assert draw(0, "order", 1) == draw(0, "order", 1)
-    keys = [(0, "order", 1), (1, "order", 1), (0, "order", 2), (0, "augment", 1), (0, "augment", 1, 0), (10, "order")]
-    assert len({tuple(draw(*key)) for key in keys}) == len(keys)
+    purposes = [(0, ["order", 1]), (1, ["order", 1]), (0, ["order", 2]), (0, ["augment", 1]), (0, ["augment", 1, 0])]
+    draws = [*(draw(seed, *purpose) for seed, purpose in purposes), draw(10, "order")]
+    assert len(set(draws)) == len(draws)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**63])

@@ -1,14 +1,11 @@
 import errno
-import random
 import resource
 import subprocess
 import sys
-import warnings
 import zipfile
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -30,20 +27,19 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def draws() -> list[float]:
-    return [
-        random.random(),
-        float(np.random.rand()),
-        float(np.random.randn()),
-        random.gauss(0, 1),
-        torch.rand(1).item(),
-    ]
-
-
 def test_what_is_saved_is_what_is_loaded(saved: Path) -> None:
     state = checkpoint.load(saved)
     assert_same({key: state[key] for key in ("weights", "list")}, {key: STATE[key] for key in ("weights", "list")})
     assert [path.name for path in saved.parent.iterdir()] == ["last.pt"]
+
+
+def test_the_state_of_a_trainer_loads_with_the_safe_default(tmp_path: Path) -> None:
+    trainer = make_trainer("fp16", optimizer="adamw", ema_decay=0.9)
+    trainer.step(image_batches(1))
+    checkpoint.save(tmp_path / "last.pt", trainer.state_dict())
+    loaded = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert loaded.pop("format") == checkpoint.FORMAT
+    assert_same(loaded, trainer.state_dict())
 
 
 # Written whole or not at all
@@ -204,46 +200,3 @@ def test_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
     torch.save({"weights": torch.ones(1)}, path)
     with pytest.raises(Refused, match=r"has format None"):
         checkpoint.load(path)
-
-
-# Random states
-
-
-def test_a_whole_checkpoint_loads_with_the_safe_default(tmp_path: Path) -> None:
-    trainer = make_trainer("fp16", optimizer="adamw", ema_decay=0.9)
-    trainer.step(image_batches(1))
-    random.gauss(0, 1)
-    np.random.randn()  # leaves a cached second draw in both
-    state = {"trainer": trainer.state_dict(), "random": checkpoint.random_state()}
-    checkpoint.save(tmp_path / "last.pt", state)
-    loaded = torch.load(tmp_path / "last.pt", weights_only=True)
-    assert loaded.pop("format") == checkpoint.FORMAT
-    assert_same(loaded, state)
-
-
-def test_all_global_generators_go_on_where_they_were(tmp_path: Path) -> None:
-    draws()
-    np.random.randn()
-    checkpoint.save(tmp_path / "last.pt", {"random": checkpoint.random_state()})
-    expected = [draws() for _ in range(3)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        checkpoint.restore_random_state(checkpoint.load(tmp_path / "last.pt")["random"])
-    assert [draws() for _ in range(3)] == expected
-
-
-def test_a_missing_random_state_warns_and_changes_nothing() -> None:
-    before = torch.get_rng_state()
-    with pytest.warns(UserWarning, match="holds no random state"):
-        checkpoint.restore_random_state(None)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
-def test_random_states_of_a_gpu_are_named_and_passed_over_on_a_cpu(tmp_path: Path) -> None:
-    state = checkpoint.random_state() | {"cuda": [torch.zeros(16, dtype=torch.uint8)] * 2}
-    checkpoint.save(tmp_path / "last.pt", {"random": state})
-    expected = draws()
-    with pytest.warns(UserWarning, match="2 CUDA random states in the checkpoint, 0 devices here"):
-        checkpoint.restore_random_state(checkpoint.load(tmp_path / "last.pt")["random"])
-    assert draws() == expected

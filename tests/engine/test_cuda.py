@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def cuda_batches(count: int) -> list[Batch]:
     return [{name: tensor.to(CUDA) for name, tensor in batch.items()} for batch in image_batches(count)]
 
 
-def cuda_trainer(precision: str, seed: int = 0, dropout: float = 0.0, **settings: object) -> Trainer:
+def cuda_trainer(precision: str, seed: int = 0, dropout: float = 0.0, **settings: Any) -> Trainer:
     require(precision)
     return make_trainer(precision, tiny_net(seed, dropout=dropout), device=CUDA, fused=None, **settings)
 
@@ -55,9 +56,9 @@ def test_the_switches_of_each_precision(precision: str) -> None:
     torch.backends.cudnn.conv.fp32_precision = "ieee" if precision == "tf32" else "tf32"
     description = Precision(precision, CUDA).describe()
     expected = "tf32" if precision == "tf32" else "ieee"
-    assert description["cuda_matmul_fp32"] == description["cudnn_conv_fp32"] == expected
+    assert description.cuda_matmul_fp32 == description.cudnn_conv_fp32 == expected
     assert torch.backends.cudnn.rnn.fp32_precision == expected
-    assert description["arithmetic"] == "native kernels"
+    assert description.arithmetic == "native kernels"
 
 
 def test_fp32_products_are_exact_where_those_of_tf32_are_rounded() -> None:
@@ -90,7 +91,7 @@ def test_an_older_device_refuses_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_bad_batch_is_held_back_on_the_device_and_named_when_it_is_checked(precision: str, optimizer: str) -> None:
+def test_a_bad_batch_is_skipped_on_the_device_and_named_when_it_is_checked(precision: str, optimizer: str) -> None:
     *good, bad = cuda_batches(3)
     trainer = cuda_trainer(precision, optimizer=optimizer)
     for batch in good:
@@ -117,7 +118,7 @@ def test_a_bad_first_step_leaves_the_momentum_of_a_fused_optimizer_unset() -> No
     torch.testing.assert_close(trainer.model.state_dict(), straight.model.state_dict(), rtol=1e-3, atol=1e-5)
 
 
-def test_a_step_held_back_on_the_device_moves_neither_statistics_nor_average_nor_count() -> None:
+def test_a_step_skipped_on_the_device_moves_neither_statistics_nor_average_nor_count() -> None:
     first, bad = cuda_batches(2)
     trainer = cuda_trainer("bf16", optimizer="adamw", ema_decay=0.9)
     trainer.step([first])
@@ -159,7 +160,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    settings = {
+    settings: dict[str, Any] = {
         "dropout": 0.3, "schedule": falling(8), "clip_norm": 1.0, "ema_decay": 0.8, "init_scale": 2.0**20,
         "growth_interval": 2,
     }  # fmt: skip
@@ -168,14 +169,15 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     torch.manual_seed(7)
     for number, batch in enumerate(batches):
         if number == 5:
-            state = {"trainer": whole.state_dict(), "random": checkpoint.random_state()}
-            checkpoint.save(tmp_path / "last.pt", state)
+            random = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state()}
+            checkpoint.save(tmp_path / "last.pt", {"trainer": whole.state_dict(), "random": random})
         whole.step([batch])
 
     resumed = cuda_trainer(precision, seed=1, **settings)
     state = checkpoint.load(tmp_path / "last.pt")
     resumed.load_state_dict(state["trainer"])
-    checkpoint.restore_random_state(state["random"])
+    torch.set_rng_state(state["random"]["cpu"])
+    torch.cuda.set_rng_state(state["random"]["cuda"])
     for batch in batches[5:]:
         resumed.step([batch])
     assert_same(resumed.state_dict(), whole.state_dict())
@@ -196,14 +198,14 @@ def test_peak_memory_is_that_of_the_training_steps() -> None:
     meter = Meter(CUDA, warmup_steps=0)
     torch.empty(256 * 2**20, dtype=torch.uint8, device=CUDA)
     meter.resume()
-    kept = torch.empty(64 * 2**20, dtype=torch.uint8, device=CUDA)
+    buffer = torch.empty(64 * 2**20, dtype=torch.uint8, device=CUDA)
     meter.step(1, 0.0)
     meter.pause()
     metrics = meter.read()
     assert 64 <= metrics["memory/peak_allocated_mib"] < 256
     assert metrics["memory/peak_reserved_mib"] >= metrics["memory/peak_allocated_mib"]
     assert "memory/peak_rss_mib" not in metrics
-    assert kept.numel() == 64 * 2**20
+    assert buffer.numel() == 64 * 2**20
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

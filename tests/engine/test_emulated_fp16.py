@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from train.engine import emulated_fp16 as half_on_cpu_module
+from train.engine import emulated_fp16 as emulation
 from train.engine import precision as precision_module
-from train.engine.emulated_fp16 import half_on_cpu
+from train.engine.emulated_fp16 import emulated_fp16
 from train.engine.precision import Precision
 
 HALF = torch.float16
@@ -69,7 +69,7 @@ def test_result_and_gradients_are_the_exact_ones_rounded_once(
     operation: Callable[..., Tensor], shapes: list[tuple[int, ...]]
 ) -> None:
     operands = half_operands(shapes)
-    with half_on_cpu():
+    with emulated_fp16():
         results = forward_and_backward(operation, operands)
     expected = forward_and_backward(operation, [operand.double() for operand in operands])
     for actual, exact in zip(results, expected, strict=True):
@@ -81,7 +81,7 @@ def test_result_and_gradients_agree_with_the_native_fp16_kernels(
     operation: Callable[..., Tensor], shapes: list[tuple[int, ...]]
 ) -> None:
     operands = half_operands(shapes, seed=1)
-    with half_on_cpu():
+    with emulated_fp16():
         results = forward_and_backward(operation, operands)
     native = forward_and_backward(operation, operands)
     for actual, expected in zip(results, native, strict=True):
@@ -96,7 +96,7 @@ def test_result_and_gradients_agree_with_the_native_fp16_kernels(
 )  # fmt: skip
 def test_products_of_any_shape_are_rounded_once(batch: int, rows: int, inner: int, columns: int, seed: int) -> None:
     a, b = half_operands([(batch, rows, inner), (batch, inner, columns)], seed)
-    with half_on_cpu():
+    with emulated_fp16():
         batched, single = torch.bmm(a, b), torch.mm(a[0], b[0])
     exact = torch.bmm(a.double(), b.double())
     assert_rounded(batched, exact, units=0.5)
@@ -117,7 +117,7 @@ def test_convolutions_of_any_shape_are_rounded_once(
     def operation(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.conv2d(x, weight, bias, stride, padding, groups=groups)
 
-    with half_on_cpu():
+    with emulated_fp16():
         results = forward_and_backward(operation, operands)
     expected = forward_and_backward(operation, [operand.double() for operand in operands])
     for actual, exact in zip(results, expected, strict=True):
@@ -134,7 +134,7 @@ def test_attention_is_nearer_to_the_exact_one_than_the_native_kernel(causal: boo
         kind = None if mask is None else mask.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=kind, is_causal=causal)
 
-    with half_on_cpu():
+    with emulated_fp16():
         results = forward_and_backward(attention, operands)
     native = forward_and_backward(attention, operands)
     exact = forward_and_backward(attention, [operand.double() for operand in operands])
@@ -147,7 +147,7 @@ def test_attention_is_nearer_to_the_exact_one_than_the_native_kernel(causal: boo
 
 def test_the_log_sum_exp_of_attention_stays_in_fp32() -> None:
     query, key, value = half_operands([(1, 2, 4, 8)] * 3)
-    with half_on_cpu():
+    with emulated_fp16():
         output, log_sum_exp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
     scores = query.double() @ key.double().transpose(-2, -1) / 8**0.5
     assert (output.dtype, log_sum_exp.dtype) == (HALF, torch.float32)
@@ -163,7 +163,7 @@ def test_the_log_sum_exp_of_attention_stays_in_fp32() -> None:
 def test_results_beyond_the_range_overflow_to_infinity(operation: Callable[..., Tensor]) -> None:
     a = torch.tensor([[256.0, 256.0], [-256.0, -256.0], [256.0, 255.75]], dtype=HALF)
     b = torch.full((2, 1), 128.0, dtype=HALF)
-    with half_on_cpu():
+    with emulated_fp16():
         result = operation(a, b)
     # 65504 is the largest fp16 number, and 65520 the first that rounds to infinity.
     assert result.flatten().tolist() == [float("inf"), float("-inf"), 65504.0]
@@ -171,7 +171,7 @@ def test_results_beyond_the_range_overflow_to_infinity(operation: Callable[..., 
 
 def test_a_partial_sum_beyond_the_range_does_not_overflow() -> None:
     a, b = torch.tensor([[300.0, 300.0]], dtype=HALF), torch.tensor([[300.0], [-300.0]], dtype=HALF)
-    with half_on_cpu():
+    with emulated_fp16():
         assert torch.mm(a, b).item() == 0.0
 
 
@@ -180,7 +180,7 @@ def test_small_results_become_subnormal_and_then_zero(exponent: int) -> None:
     factor = torch.full((1, 1), 2.0**exponent, dtype=torch.float64)
     a = torch.full((1, 1), 2.0 ** (exponent // 2), dtype=HALF)
     b = torch.full((1, 1), 2.0 ** (exponent - exponent // 2), dtype=HALF)
-    with half_on_cpu():
+    with emulated_fp16():
         result = torch.mm(a, b)
     assert result.item() == factor.half().item() == (2.0**exponent if exponent >= -24 else 0.0)
 
@@ -191,7 +191,7 @@ def test_gradients_underflow_without_a_scale_and_not_with_it() -> None:
         precision = Precision("fp16", CPU)
         with precision.forward():
             out = torch.full((1, 2), 2.0**-10) @ weight
-        with half_on_cpu():
+        with emulated_fp16():
             (out.float().sum() * 2.0**-18 * scale).backward()
         return weight.grad / scale
 
@@ -206,7 +206,7 @@ def test_gradients_underflow_without_a_scale_and_not_with_it() -> None:
 def test_memory_format_is_kept_forward_and_backward(layout: torch.memory_format) -> None:
     x, weight = half_operands([(2, 4, 6, 6), (8, 4, 3, 3)])
     x, weight = (t.contiguous(memory_format=layout).requires_grad_() for t in (x, weight))
-    with half_on_cpu():
+    with emulated_fp16():
         result = F.conv2d(x, weight, padding=1)
         result.backward(torch.ones_like(result))
     for tensor in (result, x.grad, weight.grad):
@@ -219,7 +219,7 @@ def test_other_dtypes_are_not_touched(
     operation: Callable[..., Tensor], shapes: list[tuple[int, ...]], dtype: torch.dtype
 ) -> None:
     operands = [operand.to(dtype) for operand in half_operands(shapes)]
-    with half_on_cpu():
+    with emulated_fp16():
         results = forward_and_backward(operation, operands)
     for actual, expected in zip(results, forward_and_backward(operation, operands), strict=True):
         assert actual.dtype == dtype
@@ -228,14 +228,14 @@ def test_other_dtypes_are_not_touched(
 
 def test_integer_products_are_not_touched() -> None:
     a = torch.arange(6).view(2, 3)
-    with half_on_cpu():
+    with emulated_fp16():
         assert torch.equal(a @ a.T, torch.tensor([[5, 14], [14, 50]]))
 
 
 def test_gradient_of_an_input_that_needs_none_stays_absent() -> None:
     x, weight = half_operands([(1, 2, 4, 4), (3, 2, 3, 3)])
     weight.requires_grad_()
-    with half_on_cpu():
+    with emulated_fp16():
         F.conv2d(x, weight).sum().backward()
     assert x.grad is None
     assert weight.grad.dtype == HALF
@@ -246,23 +246,23 @@ def test_gradient_of_an_input_that_needs_none_stays_absent() -> None:
 
 @pytest.mark.parametrize("native", [True, False])
 def test_it_runs_where_the_processor_has_no_fp16_units(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
-    monkeypatch.setattr(precision_module, "native_half_is_fast", lambda: native)
+    monkeypatch.setattr(precision_module, "native_fp16_is_fast", lambda: native)
     precision = Precision("fp16", CPU)
     assert precision.emulated is not native
-    assert ("FP32 arithmetic" in precision.describe()["arithmetic"]) is not native
+    assert ("FP32 arithmetic" in precision.describe().arithmetic) is not native
     assert Precision("bf16", CPU).emulated is False
-    assert Precision("bf16", CPU).describe()["arithmetic"] == "native kernels"
+    assert Precision("bf16", CPU).describe().arithmetic == "native kernels"
 
 
 def test_it_is_active_in_backward_too_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision_module, "native_half_is_fast", lambda: False)
+    monkeypatch.setattr(precision_module, "native_fp16_is_fast", lambda: False)
     seen: list[str] = []
 
     def noting(name: str, kernel: Callable[..., object]) -> Callable[..., object]:
         return lambda *arguments, **keywords: (seen.append(name), kernel(*arguments, **keywords))[1]
 
-    kernels = {name: noting(name, kernel) for name, kernel in half_on_cpu_module._kernels().items()}
-    monkeypatch.setattr(half_on_cpu_module, "_kernels", lambda: kernels)
+    kernels = {name: noting(name, kernel) for name, kernel in emulation._kernels().items()}
+    monkeypatch.setattr(emulation, "_kernels", lambda: kernels)
     precision, model = Precision("fp16", CPU), nn.Conv2d(1, 1, 1)
     with precision.forward():
         loss = model(torch.ones(1, 1, 2, 2)).float().sum()
@@ -275,9 +275,9 @@ def test_it_is_active_in_backward_too_and_nowhere_else(monkeypatch: pytest.Monke
 
 def test_a_region_ends_when_what_is_in_it_fails() -> None:
     a = torch.full((1, 70000), 1.0, dtype=torch.float16)
-    with pytest.raises(ZeroDivisionError), half_on_cpu():
+    with pytest.raises(ZeroDivisionError), emulated_fp16():
         raise ZeroDivisionError
-    with half_on_cpu(), half_on_cpu():
+    with emulated_fp16(), emulated_fp16():
         inside = a @ a.T
     assert torch.isinf(inside).all()
     assert torch.equal((a.float() @ a.float().T), torch.full((1, 1), 70000.0))

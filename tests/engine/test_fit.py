@@ -22,7 +22,7 @@ from tests.engine.tiny import (
 )
 from train.engine import checkpoint
 from train.engine.errors import Diverged, Interrupted
-from train.engine.fit import Plan, Progress, evaluate, fit, is_better, steps_per_epoch, windows
+from train.engine.fit import Plan, Progress, evaluate, fit, is_better, micro_batches_by_step, steps_per_epoch
 from train.engine.meter import Meter
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
@@ -31,9 +31,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def plan(steps: int, **changes: int) -> Plan:
-    return Plan(
-        **{"steps": steps, "accumulate": 1, "log_every": 100, "eval_every": 100, "checkpoint_every": 100} | changes
-    )
+    return Plan(**{"steps": steps, "log_every": 100} | changes)
 
 
 class Attempt:
@@ -79,23 +77,23 @@ def simple_attempt(plan: Plan, count: int = 5, **settings: Any) -> Attempt:
 
 
 @pytest.mark.parametrize(("batches", "accumulate", "expected"), [(6, 1, 6), (6, 2, 3), (7, 2, 4), (1, 4, 1)])
-def test_the_last_window_of_an_epoch_may_be_short(batches: int, accumulate: int, expected: int) -> None:
+def test_the_last_step_of_an_epoch_may_have_fewer_micro_batches(batches: int, accumulate: int, expected: int) -> None:
     split = Listed(image_batches(batches, size=1))
     assert steps_per_epoch(split, accumulate) == expected
-    stream = windows(split, accumulate, 0)
+    stream = micro_batches_by_step(split, accumulate, 0)
     sizes = [len(next(stream)) for _ in range(expected)]
     assert sum(sizes) == batches
     assert set(sizes[:-1]) <= {accumulate}
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
-def test_windows_from_any_step_on_are_those_of_the_whole_stream(accumulate: int) -> None:
+def test_micro_batches_from_any_step_on_are_those_of_the_whole_stream(accumulate: int) -> None:
     split = Listed(image_batches(5, size=1), shuffle=True)
-    stream = windows(split, accumulate, 0)
+    stream = micro_batches_by_step(split, accumulate, 0)
     whole = [next(stream) for _ in range(12)]
-    assert [id(b) for window in whole for b in window][:5] != [id(b) for b in split.listed]
+    assert [id(batch) for step in whole for batch in step][:5] != [id(b) for b in split.listed]
     for step in range(12):
-        later = windows(split, accumulate, step)
+        later = micro_batches_by_step(split, accumulate, step)
         for expected in whole[step:]:
             assert [id(batch) for batch in next(later)] == [id(batch) for batch in expected]
 
@@ -184,7 +182,7 @@ def resumable_attempt(precision: str, state: dict[str, Any] | None = None, seed:
     if state is not None:
         trainer.load_state_dict(state["trainer"])
         progress = Progress(**state["progress"])
-        checkpoint.restore_random_state(state["random"])
+        torch.set_rng_state(state["random"])
     batches = Listed(image_batches(9, size=4) + image_batches(1, size=3), shuffle=True)
     return Attempt(trainer, batches, plan(STEPS, **RESUMABLE), progress)
 
@@ -195,7 +193,7 @@ def save_of(attempt: Attempt, path: Path) -> Callable[[], None]:
         {
             "trainer": attempt.trainer.state_dict(),
             "progress": vars(attempt.progress),
-            "random": checkpoint.random_state(),
+            "random": torch.get_rng_state(),
         },
     )
 
@@ -310,11 +308,11 @@ def test_a_stop_after_the_last_step_is_not_an_interruption() -> None:
     ],
 )
 def test_a_value_that_is_not_finite_is_never_the_best(values: list[float], higher: bool, best: float | None) -> None:
-    found = None
+    best_so_far = None
     for value in values:
-        if is_better(value, found, higher):
-            found = value
-    assert found == best
+        if is_better(value, best_so_far, higher):
+            best_so_far = value
+    assert best_so_far == best
 
 
 def test_an_equal_value_is_no_new_best() -> None:

@@ -1,4 +1,4 @@
-"""ARC-02: layers that break in half precision, as FP32 islands."""
+"""Layers that break in half precision, kept in FP32."""
 
 import copy
 
@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.engine.tiny import CPU, CPU_PRECISIONS, classify, image_batches
+from tests.engine.tiny import CPU, CPU_PRECISIONS, classify, image_batches, make_optimizer
 from train.engine.errors import Refused
-from train.engine.fp32_modules import keep_in_fp32
 from train.engine.precision import Precision
-from train.engine.saved_for_backward import probe
+from train.engine.saved_for_backward import trial_pass
+from train.engine.step import Trainer
 
 MIXED = [name for name in CPU_PRECISIONS if name != "fp32"]
 every_mixed = pytest.mark.parametrize("name", MIXED)
@@ -62,15 +62,15 @@ def step(model: nn.Module, name: str) -> Tensor:
 
 
 @every_mixed
-def test_without_islands_the_layers_fail(name: str) -> None:
+def test_in_half_the_layers_fail(name: str) -> None:
     with pytest.raises(RuntimeError):
         step(net(), name)
 
 
 @every_mixed
-def test_with_islands_they_train_and_the_rest_stays_in_half(name: str) -> None:
+def test_kept_in_fp32_they_train_and_the_rest_stays_in_half(name: str) -> None:
     model = net()
-    keep_in_fp32(model, ["middle.0", "recurrent"], Precision(name, CPU))
+    Precision(name, CPU).prepare(model, ["middle.0", "recurrent"])
     dtypes: dict[str, torch.dtype] = {}
     for path in ("first", "middle.0", "middle.1", "last"):
         module = model.get_submodule(path)
@@ -83,29 +83,27 @@ def test_with_islands_they_train_and_the_rest_stays_in_half(name: str) -> None:
 
 
 @every_mixed
-def test_everything_in_an_island_equals_fp32_bit_for_bit(name: str) -> None:
+def test_everything_in_an_fp32_module_equals_fp32_bit_for_bit(name: str) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
     wrapped = nn.ModuleDict({"body": copy.deepcopy(plain)})
-    island = wrapped["body"]
-    keep_in_fp32(wrapped, ["body"], Precision(name, CPU))
-    batch = image_batches(1)[0]
-    precision = Precision(name, CPU)
+    precision, batch = Precision(name, CPU), image_batches(1)[0]
+    precision.prepare(wrapped, ["body"])
     with precision.forward():
-        inside = island(batch["images"])
+        inside = wrapped["body"](batch["images"])
     assert torch.equal(inside, plain(batch["images"]))
 
 
-def test_in_fp32_an_island_adds_nothing() -> None:
+def test_in_fp32_an_fp32_module_gets_no_hooks() -> None:
     model = net()
-    keep_in_fp32(model, ["recurrent"], Precision("fp32", CPU))
+    Precision("fp32", CPU).prepare(model, ["recurrent"])
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 @every_mixed
-def test_the_region_around_an_island_goes_on_after_a_failure_in_it(name: str) -> None:
+def test_the_region_around_an_fp32_module_goes_on_after_a_failure_in_it(name: str) -> None:
     model, precision = net(), Precision(name, CPU)
-    keep_in_fp32(model, ["middle.1"], precision)
+    precision.prepare(model, ["middle.1"])
     with precision.forward():
         with pytest.raises(RuntimeError):
             model.middle[1](torch.ones(2, 3))
@@ -114,13 +112,28 @@ def test_the_region_around_an_island_goes_on_after_a_failure_in_it(name: str) ->
 
 
 @every_mixed
-def test_the_probe_expects_half_outside_islands_alone(name: str) -> None:
+def test_the_trial_pass_expects_half_outside_fp32_modules_alone(name: str) -> None:
     model, precision = net(), Precision(name, CPU)
-    keep_in_fp32(model, ["middle", "recurrent"], precision)
-    found = probe(model, classify, F.cross_entropy, image_batches(1)[0], precision)
-    assert found.matrix_dtypes == {str(precision.matrix_dtype).removeprefix("torch."): 2}  # first and last
+    precision.prepare(model, ["middle", "recurrent"])
+    result = trial_pass(model, classify, F.cross_entropy, image_batches(1)[0], precision)
+    assert result.matrix_dtypes == {str(precision.matrix_dtype).removeprefix("torch."): 2}  # first and last
 
 
 def test_an_unknown_module_is_refused_with_the_nearest() -> None:
     with pytest.raises(Refused, match="unknown module of fp32_modules 'recurent': did you mean 'recurrent'"):
-        keep_in_fp32(net(), ["recurent"], Precision("bf16", CPU))
+        Precision("bf16", CPU).prepare(net(), ["recurent"])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_trainer_prepares_its_model(compiled: bool) -> None:
+    model: nn.Module = net()
+    optimizer = make_optimizer(model)
+    layers = ["middle.0", "recurrent"]
+    if compiled:
+        model = torch.compile(model, backend="eager")
+    trainer = Trainer(
+        model, classify, F.cross_entropy, lambda batch: len(batch["labels"]), [optimizer], lambda step: 1.0,
+        Precision("bf16", CPU), fp32_modules=layers,
+    )  # fmt: skip
+    trainer.step(image_batches(1))
+    assert trainer.applied_step == 1

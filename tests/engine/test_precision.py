@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from tests.engine.tiny import CPU, CPU_PRECISIONS, image_batches, make_trainer, tiny_linear, tiny_net
 from train.engine.errors import Diverged, EngineFault, Refused
 from train.engine.precision import PRECISIONS, Precision, ScalerSettings
+from train.engine.step import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -18,7 +20,7 @@ def ones_batch(value: float = 1.0, size: int = 4) -> dict[str, Tensor]:
     return {"images": torch.full((size, 8), float(value)), "labels": torch.zeros(size, dtype=torch.int64)}
 
 
-def linear_trainer(precision: str = "fp16", **settings: object):
+def linear_trainer(precision: str = "fp16", **settings: Any) -> Trainer:
     return make_trainer(precision, tiny_linear(), **settings)
 
 
@@ -47,12 +49,12 @@ def test_an_unknown_precision_is_answered_with_the_nearest_name(name: str, neare
 @pytest.mark.parametrize("name", CPU_PRECISIONS)
 def test_description_holds_the_effective_settings(name: str) -> None:
     description = Precision(name, CPU).describe()
-    assert description["name"] == name
-    assert description["matrix_dtype"] == str(DTYPES[name]).removeprefix("torch.")
-    assert description["loss_scaling"] == (name == "fp16")
-    assert description["cuda_matmul_fp32"] == "ieee"
-    assert description["cudnn_conv_fp32"] == "ieee"
-    assert description["cpu_matmul_fp32"] == "ieee"
+    assert description.name == name
+    assert description.matrix_dtype == str(DTYPES[name]).removeprefix("torch.")
+    assert description.loss_scaling == (name == "fp16")
+    assert description.cuda_matmul_fp32 == "ieee"
+    assert description.cudnn_conv_fp32 == "ieee"
+    assert description.cpu_matmul_fp32 == "ieee"
 
 
 def test_fp32_is_full_precision_after_a_library_lowered_it() -> None:
@@ -143,7 +145,7 @@ def test_binary_loss_on_logits_is_float32_and_agrees_between_precisions() -> Non
         )
         batch = {"images": torch.linspace(-2, 2, 32).view(4, 8), "labels": torch.tensor([0, 1, 0, 1])}
         trainer.step([batch])
-        losses[name] = trainer.read_window()["train/loss"]
+        losses[name] = trainer.read_metrics()["train/loss"]
     assert losses["bf16"] == pytest.approx(losses["fp32"], abs=1e-2)
     assert losses["fp16"] == pytest.approx(losses["fp32"], abs=1e-2)
 
@@ -191,7 +193,7 @@ def test_no_scale_without_fp16(name: str) -> None:
     trainer = linear_trainer(name)
     trainer.step([ones_batch()])
     assert trainer.precision.scale() is None
-    assert not {"amp/scale", "amp/skipped_steps"} & trainer.read_window().keys()
+    assert not {"amp/scale", "amp/skipped_steps"} & trainer.read_metrics().keys()
     before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
     with pytest.raises(Diverged, match=r"step 2: non-finite gradient in '(weight|bias)'"):
         trainer.step([ones_batch(float("nan"))])
@@ -209,7 +211,7 @@ def test_scale_stays_finite_when_it_grows_every_step() -> None:
     scales = []
     for _ in range(300):
         trainer.step([ones_batch()])
-        scales.append(trainer.read_window()["amp/scale"])
+        scales.append(trainer.read_metrics()["amp/scale"])
     assert max(scales) > 2.0**90
     assert all(torch.tensor(scales).isfinite())
     assert all(parameter.isfinite().all() for parameter in model.parameters())

@@ -7,7 +7,8 @@ from tests.engine.tiny import CPU, CPU_PRECISIONS, assert_same, classify, image_
 from train.engine.errors import EngineFault
 from train.engine.meter import MIB
 from train.engine.precision import Precision
-from train.engine.saved_for_backward import probe
+from train.engine.saved_for_backward import trial_pass
+from train.engine.step import Batch
 
 SMALL_BATCH = {"images": torch.linspace(-1, 1, 40).view(4, 10), "labels": torch.tensor([0, 1, 2, 3])}
 
@@ -16,8 +17,8 @@ def small_net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
 
 
-def saved_bytes(model: nn.Module, precision: str, batch: dict[str, Tensor] = SMALL_BATCH) -> float:
-    return probe(model, classify, F.cross_entropy, batch, Precision(precision, CPU)).saved_mib * MIB
+def saved_bytes(model: nn.Module, precision: str, batch: Batch = SMALL_BATCH) -> float:
+    return trial_pass(model, classify, F.cross_entropy, batch, Precision(precision, CPU)).saved_mib * MIB
 
 
 # Beside the layers: the log-probabilities (4, 5) and the sum of the class weights (), both float32.
@@ -25,7 +26,7 @@ LOSS_BYTES = 4 * 5 * 4 + 4
 
 
 def test_saved_bytes_in_fp32_are_those_counted_by_hand() -> None:
-    hidden = 4 * 20 * 4  # kept once, for the ReLU and for the second layer; input and weights exist anyway
+    hidden = 4 * 20 * 4  # saved once, for the ReLU and for the second layer; input and weights exist anyway
     assert saved_bytes(small_net(), "fp32") == hidden + LOSS_BYTES
 
 
@@ -44,11 +45,11 @@ def test_saved_bytes_of_the_layers_halve_in_half_precision_once_the_batch_is_lar
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_a_probe_changes_nothing(precision: str) -> None:
+def test_a_trial_pass_changes_nothing(precision: str) -> None:
     model = tiny_net(dropout=0.5).eval()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     random_state = torch.get_rng_state()
-    result = probe(model, classify, F.cross_entropy, image_batches(1)[0], Precision(precision, CPU))
+    result = trial_pass(model, classify, F.cross_entropy, image_batches(1)[0], Precision(precision, CPU))
     assert result.saved_mib > 0
     assert_same(model.state_dict(), weights)
     assert torch.equal(torch.get_rng_state(), random_state)
@@ -59,7 +60,7 @@ def test_a_probe_changes_nothing(precision: str) -> None:
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")])
 def test_dtypes_are_those_of_every_convolution_and_linear(precision: str, dtype: str) -> None:
-    result = probe(tiny_net(), classify, F.cross_entropy, image_batches(1)[0], Precision(precision, CPU))
+    result = trial_pass(tiny_net(), classify, F.cross_entropy, image_batches(1)[0], Precision(precision, CPU))
     assert result.matrix_dtypes == {dtype: 3}
 
 
@@ -78,7 +79,7 @@ def test_a_loss_that_is_no_float32_scalar_with_a_gradient_is_a_fault(precision: 
         "the loss has no gradient path" if name == "detached" else "the loss must be a float32 scalar; it is torch"
     )
     with pytest.raises(EngineFault, match=message):
-        probe(small_net(), classify, LOSSES[name], SMALL_BATCH, Precision(precision, CPU))
+        trial_pass(small_net(), classify, LOSSES[name], SMALL_BATCH, Precision(precision, CPU))
 
 
 class LeavesAutocast(nn.Module):
@@ -97,20 +98,20 @@ class LeavesAutocast(nn.Module):
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("fp16", "float16")])
 def test_a_module_that_did_not_compute_in_the_precision_is_a_fault(precision: str, dtype: str) -> None:
     with pytest.raises(EngineFault, match=rf"{precision} must compute in {dtype}, but .*'float32': 1"):
-        probe(LeavesAutocast(), classify, F.cross_entropy, SMALL_BATCH, Precision(precision, CPU))
-    probe(LeavesAutocast(), classify, F.cross_entropy, SMALL_BATCH, Precision("fp32", CPU))
+        trial_pass(LeavesAutocast(), classify, F.cross_entropy, SMALL_BATCH, Precision(precision, CPU))
+    trial_pass(LeavesAutocast(), classify, F.cross_entropy, SMALL_BATCH, Precision("fp32", CPU))
 
 
 def test_a_model_that_fails_is_left_as_it_was() -> None:
     model = tiny_net().eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
 
-    def forward(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def forward(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         model(batch["images"])
         raise RuntimeError("out of luck")
 
     with pytest.raises(RuntimeError, match="out of luck"):
-        probe(model, forward, F.cross_entropy, image_batches(1)[0], Precision("fp32", CPU))
+        trial_pass(model, forward, F.cross_entropy, image_batches(1)[0], Precision("fp32", CPU))
     assert_same(model.state_dict(), before)
     assert not model.training
     assert not any(module._forward_hooks for module in model.modules())

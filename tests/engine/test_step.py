@@ -1,5 +1,6 @@
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ every_optimizer = pytest.mark.parametrize(
 )
 
 
-def take(trainer: Trainer, batches: list[Batch]) -> list[float]:
+def take(trainer: Trainer, batches: Sequence[Batch]) -> list[float]:
     """One step a batch; the learning rate of each."""
     rates = []
     for batch in batches:
@@ -64,7 +65,7 @@ def test_fp32_equals_a_plain_loop_bit_for_bit(optimizer: str, fused: bool, clip_
     assert_same(trainer.model.state_dict(), model.state_dict())
     assert_same(trainer.optimizers[0].state_dict()["state"], plain.state_dict()["state"])
     if clip_norm is not None:
-        assert trainer.read_window()["train/grad_norm"] == norm.item() > clip_norm
+        assert trainer.read_metrics()["train/grad_norm"] == norm.item() > clip_norm
 
 
 # A step is a transaction
@@ -111,7 +112,7 @@ def test_training_goes_on_after_a_skipped_first_step_as_if_it_had_not_been(optim
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])
-def test_one_bad_micro_batch_holds_back_the_whole_window(accumulate: int) -> None:
+def test_one_bad_micro_batch_skips_the_whole_step(accumulate: int) -> None:
     batches = image_batches(accumulate)
     trainer = make_trainer("fp16", ema_decay=0.9, init_scale=1024.0)
     before = moved_by_a_step(trainer)
@@ -138,14 +139,14 @@ def test_diverging_by_skips_moves_nothing_either_and_keeps_the_loss_that_was_not
     *good, last = image_batches(3)
     trainer = make_trainer("fp16", init_scale=1024.0, max_consecutive_skips=1)
     take(trainer, good)
-    trainer.read_window()
+    trainer.read_metrics()
     before = moved_by_a_step(trainer)
     with pytest.raises(Diverged, match="1 steps in a row"):
         trainer.step([poisoned(last, NAN)])
     assert_same(moved_by_a_step(trainer), before)
-    window = trainer.read_window()
-    assert window["train/nonfinite_loss_steps"] == 1
-    assert window["train/step"] == 3
+    metrics = trainer.read_metrics()
+    assert metrics["train/nonfinite_loss_steps"] == 1
+    assert metrics["train/step"] == 3
 
 
 @pytest.mark.parametrize("precision", CPU_PRECISIONS)
@@ -163,15 +164,15 @@ def test_gradient_that_is_not_finite_under_a_finite_loss(precision: str) -> None
     trainer = make_trainer(precision, model, optimizer="adamw", init_scale=1024.0)
     take(trainer, batches[:2])
     before = moved_by_a_step(trainer)
-    trainer.read_window()
+    trainer.read_metrics()
     if precision == "fp16":
         trainer.step([batches[2]])
-        assert trainer.read_window()["amp/skipped_steps"] == 1
+        assert trainer.read_metrics()["amp/skipped_steps"] == 1
     else:
         # Every parameter lies behind the injection; the bias of the last layer is the nearest to it.
         with pytest.raises(Diverged, match=r"^step 3: non-finite gradient in 'fc\.bias' and in 6 parameters before"):
             trainer.step([batches[2]])
-        assert "train/nonfinite_loss_steps" not in trainer.read_window()
+        assert "train/nonfinite_loss_steps" not in trainer.read_metrics()
     assert_same(moved_by_a_step(trainer), before)
     if precision == "fp16":
         trainer.step([batches[3]])
@@ -205,24 +206,50 @@ def test_fused_optimizer_does_not_hide_the_skip() -> None:
         assert rate == pytest.approx(0.01 * (1 - (step - skips_before[step]) / 40))
 
 
-def test_read_window_counts_skips_and_gives_the_scale() -> None:
+def test_rates_of_all_groups_and_optimizers_are_their_own_peaks_times_the_schedule() -> None:
+    pair = Pair()
+    optimizers = [
+        make_optimizer(pair.first, "sgd", lr=0.4),
+        torch.optim.RMSprop([{"params": [pair.second.weight], "lr": 0.2}, {"params": [pair.second.bias]}], lr=0.01),
+    ]
+    forward = lambda model, batch: (model(batch["images"], True), batch["labels"])  # noqa: E731
+    trainer = make_trainer("fp32", pair, optimizers, forward=forward, schedule=falling(4))
+    for factor, batch in zip((1.0, 0.75, 0.5), pair_batches(3), strict=True):
+        trainer.step([batch])
+        rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+        assert rates == [[0.4 * factor] * 2, [0.2 * factor, 0.01 * factor]]
+
+
+def test_a_resumed_trainer_keeps_its_own_peaks_and_reads_checkpoints_that_hold_initial_rates() -> None:
+    first, resumed = make_trainer(schedule=falling(4)), make_trainer(schedule=falling(4))
+    take(first, image_batches(3))
+    state = copy.deepcopy(first.state_dict())
+    assert "initial_lr" not in state["optimizers"][0]["param_groups"][0]
+    for group in state["optimizers"][0]["param_groups"]:
+        group["initial_lr"] = 0.05  # as earlier versions wrote it
+    resumed.load_state_dict(state)
+    assert take(resumed, image_batches(1, seed=5)) == [0.05 * 0.25] == take(first, image_batches(1, seed=5))
+    assert_same(resumed.model.state_dict(), first.model.state_dict())
+
+
+def test_read_metrics_counts_skips_and_gives_the_scale() -> None:
     first, second = image_batches(2)
     trainer = make_trainer("fp16", init_scale=1024.0)
     take(trainer, [first, poisoned(second, INF), second])
-    window = trainer.read_window()
+    metrics = trainer.read_metrics()
     counts = ("train/step", "train/applied_step", "amp/skipped_steps", "amp/scale")
-    assert [window[name] for name in counts] == [3, 2, 1, 512]
-    assert window["train/nonfinite_loss_steps"] == 1
-    assert "train/nonfinite_loss_steps" not in trainer.read_window()
+    assert [metrics[name] for name in counts] == [3, 2, 1, 512]
+    assert metrics["train/nonfinite_loss_steps"] == 1
+    assert "train/nonfinite_loss_steps" not in trainer.read_metrics()
 
 
-def test_read_window_gives_the_mean_loss_since_the_last_call() -> None:
+def test_read_metrics_gives_the_mean_loss_since_the_last_call() -> None:
     trainer = make_trainer(optimizers=None, loss=lambda logits, labels: logits.sum() * 0 + labels.float().mean())
     batches = [{**batch, "labels": torch.full((8,), number)} for number, batch in enumerate(image_batches(3))]
     take(trainer, batches[:2])
-    assert trainer.read_window()["train/loss"] == 0.5
+    assert trainer.read_metrics()["train/loss"] == 0.5
     take(trainer, batches[2:])
-    assert trainer.read_window()["train/loss"] == 2.0
+    assert trainer.read_metrics()["train/loss"] == 2.0
 
 
 # Clipping
@@ -243,7 +270,7 @@ def test_clipping_does_not_see_the_loss_scale(scale: float) -> None:
     norm = (2 / 64 * (1 + 64 * 3**2)) ** 0.5
     change = torch.cat([model.weight.flatten(), model.bias]).norm()
     assert change.item() == pytest.approx(1.0, rel=0.01)
-    assert trainer.read_window()["train/grad_norm"] == pytest.approx(norm, rel=1e-3)
+    assert trainer.read_metrics()["train/grad_norm"] == pytest.approx(norm, rel=1e-3)
 
 
 def test_a_norm_under_the_limit_is_left_alone() -> None:
@@ -268,30 +295,30 @@ def test_four_micro_batches_of_eight_equal_one_batch_of_thirty_two(optimizer: st
     take(large, whole)
     for part, expected in zip(parts.model.parameters(), large.model.parameters(), strict=True):
         torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-6)
-    assert parts.read_window()["train/loss"] == pytest.approx(large.read_window()["train/loss"], abs=1e-6)
+    assert parts.read_metrics()["train/loss"] == pytest.approx(large.read_metrics()["train/loss"], abs=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [(8, 3), (8, 8, 1), (5,)])
 def test_micro_batches_of_unequal_size_equal_the_batch_they_make_up(sizes: tuple[int, ...]) -> None:
-    window = [image_batches(1, size, seed=number)[0] for number, size in enumerate(sizes)]
-    whole = {key: torch.cat([batch[key] for batch in window]) for key in window[0]}
+    micro_batches = [image_batches(1, size, seed=number)[0] for number, size in enumerate(sizes)]
+    whole = {key: torch.cat([batch[key] for batch in micro_batches]) for key in micro_batches[0]}
     parts, large = (make_trainer(model=tiny_net(norm=False)) for _ in range(2))
-    parts.step(window)
+    parts.step(micro_batches)
     large.step([whole])
     for part, expected in zip(parts.model.parameters(), large.model.parameters(), strict=True):
         torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_weight_of_a_micro_batch_may_be_a_tensor() -> None:
-    window = [image_batches(1, size, seed=size)[0] for size in (8, 3)]
+    micro_batches = [image_batches(1, size, seed=size)[0] for size in (8, 3)]
     numbers = make_trainer()
     tensors = make_trainer(weight=lambda batch: torch.tensor(float(len(batch["labels"]))))
     for trainer in (numbers, tensors):
-        trainer.step(window)
+        trainer.step(micro_batches)
     torch.testing.assert_close(tensors.model.state_dict(), numbers.model.state_dict(), rtol=1e-6, atol=1e-7)
 
 
-def test_one_unscale_and_one_update_in_a_window() -> None:
+def test_one_unscale_and_one_update_in_a_step() -> None:
     scales: list[float | None] = []
 
     def forward(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -321,7 +348,7 @@ class Pair(nn.Module):
         return self.first(x) + self.second(x) if both else self.first(x)
 
 
-def pair_trainer(split: bool, **settings: object) -> Trainer:
+def pair_trainer(split: bool, **settings: Any) -> Trainer:
     model = Pair()
     owners = [model.first, model.second] if split else [model]
     return make_trainer(
@@ -344,7 +371,10 @@ def test_two_optimizers_of_which_one_idles_give_the_scales_of_one() -> None:
     results = []
     for split in (True, False):
         trainer = pair_trainer(split, init_scale=2.0**18, growth_interval=2)
-        scales = [(trainer.step([batch]), trainer.precision.scale())[1] for batch in pair_batches(10)]
+        scales = []
+        for batch in pair_batches(10):
+            trainer.step([batch])
+            scales.append(trainer.precision.scale())
         results.append((scales, trainer.applied_step, trainer.model.state_dict()))
     (scales, applied, weights), (one_scales, one_applied, one_weights) = results
     assert scales == one_scales
@@ -354,7 +384,7 @@ def test_two_optimizers_of_which_one_idles_give_the_scales_of_one() -> None:
 
 
 @pytest.mark.parametrize("broken", ["first", "second"])
-def test_overflow_in_one_optimizer_holds_back_the_other(broken: str) -> None:
+def test_overflow_in_one_optimizer_skips_the_other_too(broken: str) -> None:
     trainer = pair_trainer(split=True, init_scale=1024.0)
     first, second, third, fourth = pair_batches(4)
     take(trainer, [first, second])
@@ -392,7 +422,7 @@ def test_smoothed_loss_over_a_large_vocabulary_in_half(class_weights: bool) -> N
     exact = F.cross_entropy(
         raw.half().double(), labels, None if weight is None else weight.double(), label_smoothing=0.1
     )
-    assert trainer.read_window()["train/loss"] == pytest.approx(exact.item(), rel=0.01)
+    assert trainer.read_metrics()["train/loss"] == pytest.approx(exact.item(), rel=0.01)
     assert trainer.applied_step == 1
 
 
@@ -460,7 +490,7 @@ def test_saved_weights_and_optimizer_state_are_float32(precision: str) -> None:
 
 @pytest.mark.parametrize("saves_compiled", [False, True])
 @pytest.mark.parametrize("loads_compiled", [False, True])
-def test_saved_names_are_those_of_the_bare_model(saves_compiled: bool, loads_compiled: bool) -> None:
+def test_saved_names_are_those_of_the_model_under_compile(saves_compiled: bool, loads_compiled: bool) -> None:
     def trainer(compiled: bool, seed: int) -> Trainer:
         model: nn.Module = tiny_net(seed)
         optimizer = make_optimizer(model)

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from train.engine.precision import Precision, ScalerSettings
-from train.engine.step import Batch, Forward, Loss, Trainer
-from train.experiment.optimizers import Schedule, build_optimizer, build_schedule, parameter_groups
+from train.engine.step import Batch, Forward, Loss, Schedule, Trainer
 
 CPU = torch.device("cpu")
 CPU_PRECISIONS = ("fp32", "bf16", "fp16")
@@ -94,8 +93,15 @@ def constant(step: int) -> float:
 def make_optimizer(
     model: nn.Module, name: str = "sgd", fused: bool | None = False, device: torch.device = CPU, **settings: Any
 ) -> torch.optim.Optimizer:
-    groups = parameter_groups(model, weight_decay=0.01, decay_norm_and_bias=False)
-    return build_optimizer(name, groups, fused=fused, device=device, **(OPTIMIZERS[name] | settings))
+    """Weight decay on matrices alone; `fused` None means fused on CUDA."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.01},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]
+    fused = device.type == "cuda" if fused is None else fused
+    return optimizer([group for group in groups if group["params"]], fused=fused, **(OPTIMIZERS[name] | settings))
 
 
 def make_trainer(
@@ -129,7 +135,7 @@ def make_trainer(
 
 
 def falling(total: int) -> Schedule:
-    return build_schedule("linear", total)
+    return lambda step: 1 - step / total
 
 
 def moved_by_a_step(trainer: Trainer) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.data.hub import png, random_pixels
+from tests.data.small_sets import png, random_pixels
 from train import check
-from train.data import source
+from train.data import hub
+from train.data.catalog import Embedded, TextSet, image_set
 from train.engine.errors import Refused
 from train.experiment import download as provision
 
@@ -103,7 +104,7 @@ def test_class_folders_are_where_they_are(
         (tmp_path / "root" / "imagenet" / place).mkdir(parents=True)
         path = tmp_path / "root" / "imagenet" / place / "1.JPEG"
         path.write_bytes(png(random_pixels(1, 20, 3)[0]).ljust(2**20, b"\0"))
-    monkeypatch.setattr(provision.source, "builder", lambda *_: pytest.fail("nothing is to be prepared"))
+    monkeypatch.setattr(provision.hub, "builder", lambda *_: pytest.fail("nothing is to be prepared"))
     assert download("configs/resnet50_imagenet.yaml", "batch_size=2") == 0
     printed = capsys.readouterr().out
     assert f"data set imagenet: {tmp_path}/root/imagenet (4.0 MiB)\n" in printed
@@ -138,7 +139,7 @@ def test_a_missing_imagenet_says_how_much_disk_it_takes(capsys: pytest.CaptureFi
 def bert_weights(pretrained: bool | str = True, subwords: bool = True) -> None:
     """Fetch the weights of bert_base_cased alone, for text that a tokenizer cuts or not."""
     config = SimpleNamespace(arch="bert_base_cased", pretrained=pretrained, data=SimpleNamespace(name="made"))
-    provision.fetch(config, SimpleNamespace(hub=None, subwords=subwords))  # type: ignore[arg-type]
+    provision.fetch(config, TextSet(Embedded("pydoc"), vocabulary=None if subwords else 96))  # type: ignore[arg-type]
 
 
 def shorten(path: Path) -> None:
@@ -208,15 +209,14 @@ def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[st
         names.append(name)
         (tmp_path / "prepared").mkdir()
 
-    monkeypatch.setattr(source, "builder", lambda *_: builder_of(tmp_path / "prepared", 10 * 2**30, 20 * 2**30))
-    monkeypatch.setattr(source, "load", load)
+    monkeypatch.setattr(hub, "builder", lambda *_: builder_of(tmp_path / "prepared", 10 * 2**30, 20 * 2**30))
+    monkeypatch.setattr(hub, "load", load)
     return names
 
 
 def imagenet() -> None:
-    facts = SimpleNamespace(hub="ILSVRC/imagenet-1k", streamed=True)
     config = SimpleNamespace(arch="resnet50", pretrained=False, data=SimpleNamespace(name="imagenet"))
-    provision.fetch(config, facts)  # type: ignore[arg-type]
+    provision.fetch(config, image_set("imagenet"))  # type: ignore[arg-type]
 
 
 def set_free(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
@@ -264,7 +264,7 @@ def test_what_an_interrupted_download_left_is_not_counted_again(
 def test_where_the_hub_gives_no_size_that_of_the_catalogue_counts(
     fetched: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(source, "builder", lambda *_: builder_of(tmp_path / "prepared", None, None))
+    monkeypatch.setattr(hub, "builder", lambda *_: builder_of(tmp_path / "prepared", None, None))
     set_free(monkeypatch, 300)
     with pytest.raises(Refused, match=r"takes about 311\.7 GiB in .*, but 300\.0 GiB are free"):
         imagenet()
@@ -280,7 +280,7 @@ def test_sizes_are_in_mebibytes_then_gibibytes(size: int, text: str) -> None:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[str]:
+def hub_server(tmp_path: Path) -> Iterator[str]:
     """The address of a server that answers as the Hub does for the weights, and has files that nobody needs."""
     folder = write_weights(tmp_path / "served")
     (folder / "flax_model.msgpack").write_bytes(b"other weights")
@@ -329,9 +329,9 @@ def hub(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_what_was_fetched_with_a_network_is_enough_without_one(hub: str, tmp_path: Path) -> None:
+def test_what_was_fetched_with_a_network_is_enough_without_one(hub_server: str, tmp_path: Path) -> None:
     write_sst2(tmp_path / "root")
-    own = {"HF_HOME": str(tmp_path / "fetched"), "HF_ENDPOINT": hub, "CUDA_VISIBLE_DEVICES": ""}
+    own = {"HF_HOME": str(tmp_path / "fetched"), "HF_ENDPOINT": hub_server, "CUDA_VISIBLE_DEVICES": ""}
     outcomes = []
     for offline in ("0", "1"):
         environment = {**os.environ, **own, "HF_HUB_OFFLINE": offline, "HF_DATASETS_OFFLINE": offline}

@@ -1,5 +1,6 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -7,7 +8,10 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from tests.engine.tiny import CPU, tiny_net
-from train.experiment.optimizers import build_optimizer, build_schedule, parameter_groups, set_learning_rate
+from train.engine.errors import Refused
+from train.engine.precision import Precision
+from train.engine.step import Trainer
+from train.experiment.optimizers import OPTIMIZERS, build_optimizer, build_schedule, parameter_groups
 
 TOTAL = 20
 
@@ -39,7 +43,7 @@ def reference(make: Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler],
     ],
 )
 def test_schedules_equal_those_of_torch(
-    settings: dict, make: Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]
+    settings: dict[str, Any], make: Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]
 ) -> None:
     schedule = build_schedule(total=TOTAL, **settings)
     assert [schedule(step) for step in range(TOTAL)] == pytest.approx(reference(make), abs=1e-12)
@@ -107,23 +111,76 @@ def test_a_group_that_would_be_empty_is_left_out() -> None:
     assert [group["weight_decay"] for group in groups] == [0.1]
 
 
-def test_rates_of_all_groups_and_optimizers_are_their_own_peaks_times_the_factor() -> None:
-    first, second = tiny_net(), tiny_net()
-    optimizers = [
-        build_optimizer("sgd", parameter_groups(first, 0.1, False), 0.4, fused=False, device=CPU, momentum=0.9),
-        build_optimizer("adamw", parameter_groups(second, 0.1, False), 0.01, fused=True, device=CPU, eps=1e-6),
-    ]
-    for factor in (0.5, 0.25):
-        set_learning_rate(optimizers, factor)
-        assert [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers] == [
-            [0.4 * factor] * 2,
-            [0.01 * factor] * 2,
-        ]
-    assert optimizers[0].defaults["momentum"] == 0.9
-    assert optimizers[1].defaults["eps"] == 1e-6
+def built(
+    name: str,
+    weight_decay: float = 0.1,
+    fused: bool | None = None,
+    arguments: Mapping[str, object] | None = None,
+    model: nn.Module | None = None,
+) -> torch.optim.Optimizer:
+    return build_optimizer(model or nn.Linear(3, 3), name, 0.01, weight_decay, False, fused, arguments or {}, CPU)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_of_torch_with_a_lower_case_name_trains(name: str) -> None:
+    model = nn.Linear(3, 3, bias=False)
+    optimizer = built(name, 0.0 if name == "rprop" else 0.1, model=model)
+    assert type(optimizer).__name__.lower() == name
+    trainer = Trainer(
+        model,
+        lambda model, batch: (model(batch["images"]), batch["labels"]),
+        nn.functional.cross_entropy,
+        lambda batch: len(batch["labels"]),
+        [optimizer],
+        lambda step: 0.5,
+        Precision("bf16", CPU),
+    )
+    before = model.weight.detach().clone()
+    trainer.step([{"images": torch.randn(4, 3), "labels": torch.tensor([0, 1, 2, 0])}])
+    assert not torch.equal(model.weight, before)
+    assert optimizer.param_groups[0]["lr"] == 0.01 * 0.5
+
+
+def test_the_usual_optimizers_are_there_and_those_that_the_engine_cannot_step_are_not() -> None:
+    assert {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adafactor", "nadam", "radam"} <= OPTIMIZERS.keys()
+    assert not {"lbfgs", "sparseadam", "optimizer"} & OPTIMIZERS.keys()
+
+
+def test_further_arguments_reach_the_constructor() -> None:
+    sgd = built("sgd", arguments={"momentum": 0.9, "nesterov": True})
+    assert [group["weight_decay"] for group in sgd.param_groups] == [0.1, 0.0]
+    assert all(group["momentum"] == 0.9 and group["nesterov"] and group["lr"] == 0.01 for group in sgd.param_groups)
+    assert built("adamw", arguments={"eps": 1e-6}).defaults["eps"] == 1e-6
+
+
+def test_an_unknown_optimizer_is_refused_with_the_nearest() -> None:
+    with pytest.raises(Refused, match=r"unknown optimizer 'adamv': did you mean 'adam.*allowed: .*sgd"):
+        built("adamv")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("sgd", {"arguments": {"betas": [0.9, 0.99]}}, "unknown argument of optimizer sgd 'betas'"),
+        ("adam", {"arguments": {"beta": 0.9}}, "unknown argument of optimizer adam 'beta': did you mean 'betas'"),
+        ("rprop", {}, "unknown argument of optimizer rprop 'weight_decay'"),
+        ("rmsprop", {"fused": True}, "unknown argument of optimizer rmsprop 'fused'"),
+        ("sgd", {"arguments": {"nesterov": True}}, "optimizer sgd: Nesterov momentum requires a momentum"),
+    ],
+)
+def test_an_argument_that_the_class_lacks_or_refuses_is_refused(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Refused, match=message):
+        built(name, **settings)
 
 
 @pytest.mark.parametrize(("fused", "expected"), [(None, False), (False, False), (True, True)])
 def test_fused_is_off_on_a_cpu_unless_asked_for(fused: bool | None, expected: bool) -> None:
-    optimizer = build_optimizer("adamw", parameter_groups(tiny_net(), 0.1, True), 0.1, fused, CPU)
-    assert bool(optimizer.defaults["fused"]) is expected
+    assert built("adamw", fused=fused).defaults["fused"] is expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("sgd", True), ("adamw", True), ("adagrad", True), ("rmsprop", None)])
+def test_fused_is_on_on_a_gpu_where_the_class_supports_it(name: str, expected: bool | None) -> None:
+    optimizer = build_optimizer(nn.Linear(3, 3), name, 0.01, 0.1, False, None, {}, torch.device("cuda"))
+    assert optimizer.defaults.get("fused") is expected

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.experiment.harness import ROOT, TinyNet, run
-from train.engine.saved_for_backward import probe
+from train.engine.saved_for_backward import trial_pass
 from train.experiment import setup as assemble
 from train.experiment.config import Experiment
 from train.experiment.preflight import rehearse
@@ -124,14 +124,14 @@ def test_an_fp32_module_that_is_never_called_is_refused(tmp_path: Path) -> None:
 def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precision: str) -> None:
     path = ROOT / "configs" / f"{config}.yaml"
     build, task, experiment = assemble.script_of(path, ["batch_size=4", "data.train_samples=8", "data.eval_samples=8"])
-    batches, _ = task.load(experiment, 0, CPU)
+    batches = task.load(experiment, 0, CPU).train
     batch = next(batches.epoch(0))
     model = assemble.build_model(build, experiment, 0, CPU)
     trainer = assemble.build_trainer(
         model, task, experiment, batches, assemble.build_precision(precision, experiment, CPU)
     )
     before, state = assemble.digest_of(model), torch.get_rng_state()
-    plain = probe(model, task.forward, trainer.loss, batch, trainer.precision)
+    plain = trial_pass(model, task.forward, trainer.loss, batch, trainer.precision)
     assert rehearse(trainer, task.score, batch, batch, experiment.num_classes) == plain
     assert assemble.digest_of(model) == before
     assert torch.equal(torch.get_rng_state(), state)

@@ -32,7 +32,6 @@ from tests.experiment.harness import (
     wait,
 )
 from train import resnet
-from train.data import vision
 from train.experiment import run as run_module
 from train.experiment.config import Experiment, load
 from train.experiment.folder import RunFolder, open_folder
@@ -282,7 +281,7 @@ def test_the_final_weights_are_evaluated_once_more_in_fp32(bf16: Outcome, fp32: 
     model = TinyNet(10)
     model.load_state_dict(bf16.weights())
     model.eval()
-    _, evaluation = vision.load(config, 0, torch.device("cpu"))
+    evaluation = image_classification.load(config, 0, torch.device("cpu")).evaluation
     loss = correct = 0.0
     with torch.no_grad():
         for batch in evaluation.epoch(0):

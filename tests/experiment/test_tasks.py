@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.experiment.harness import TINY
-from train.data.sequences import IGNORED
+from train.data.tokens import IGNORED
 from train.engine.errors import EngineFault
 from train.engine.precision import Precision
 from train.engine.step import Trainer
 from train.experiment import tasks
 from train.experiment.config import load
-from train.experiment.optimizers import build_optimizer, build_schedule, parameter_groups
+from train.experiment.optimizers import build_schedule
 
 CPU = torch.device("cpu")
 LOSS = tasks.cross_entropy(load(TINY))
@@ -99,8 +99,7 @@ class Reader(nn.Module):
 
 def stepped(windows: list[list[dict[str, Tensor]]]) -> list[Tensor]:
     model, task = Reader(), tasks.language_modelling
-    groups = parameter_groups(model, 0.0, True)
-    optimizer = build_optimizer("sgd", groups, 0.5, None, CPU)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     schedule = build_schedule("constant", len(windows))
     trainer = Trainer(model, task.forward, LOSS, task.weight, [optimizer], schedule, Precision("fp32", CPU))
     for window in windows:

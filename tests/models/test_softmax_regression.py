@@ -20,7 +20,8 @@ ERROR = {"fp32": 0.005, "bf16": 0.02, "fp16": 0.005}
 def test_every_precision_ends_in_the_optimum_of_scikit_learn(precision: str) -> None:
     build, task, config = assemble.script_of(CONFIG, [])
     device = torch.device("cpu")
-    batches, evaluation = task.load(config, 0, device, False)
+    splits = task.load(config, 0, device)
+    batches, evaluation = splits.train, splits.evaluation
     model = assemble.build_model(build, config, 0, device)
     engine = assemble.build_precision(precision, config, device)
     trainer = assemble.build_trainer(model, task, config, batches, engine)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from train.tracking.record import Record
 
 from reports.records.files import plain, read_json, read_lines, revive, write_json
 from tests.experiment.harness import TINY, AtCall, Outcome, Poisoned, folder_of, run, run_apart
-from train.tracking.record import Record
 from train.tracking.wandb_run import Mirror
 
 

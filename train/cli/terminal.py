@@ -1,13 +1,14 @@
 """What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
+
+from reports.records.metric import Metric
 
 terminal = Console()
 QUIET_SECONDS = 30.0
@@ -27,7 +28,7 @@ class Progress:
             self.task = self.bar.add_task(title, total=total, completed=done, note="")
             self.bar.start()
 
-    def update(self, metrics: dict[str, Any]) -> None:
+    def update(self, metrics: Mapping[str, float]) -> None:
         speed = metrics.get("throughput/samples_per_sec")
         self.rate = f"{speed:,.0f} samples/s" if speed else ""
         if self.bar is None and time.monotonic() - self.spoke > QUIET_SECONDS:
@@ -36,9 +37,9 @@ class Progress:
             note = f"loss {metrics['train/loss']:.4f}  {self.rate}"
             self.bar.update(self.task, completed=metrics["train/step"], note=note)
 
-    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        shown = "  ".join(f"{name.removeprefix('eval/')} {value:.4f}" for name, value in metrics.items())
-        self._say(f"step {step}/{self.total}  {shown}")
+    def evaluated(self, step: int, values: Sequence[tuple[Metric, float]]) -> None:
+        figures = "  ".join(f"{metric.label} {metric.text(value)}" for metric, value in values)
+        self._say(f"step {step}/{self.total}  {figures}")
 
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()

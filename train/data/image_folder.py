@@ -19,11 +19,10 @@ def read(folder: Path, image: str, label: str) -> Any:
     """The `datasets.DatasetDict` of `folder`, splits "train" and "validation", columns `image` and `label`.
 
     Classes are numbered in the order of their sorted names and images sorted by path, as torchvision does. The
-    `imagefolder` builder of `datasets` is not used: it takes minutes at each start for ImageNet's 1.3 million files,
-    numbers classes over both splits together, and takes the innermost folder for the class.
+    `imagefolder` builder of `datasets` takes minutes at each start for ImageNet's 1.3 million files, numbers classes
+    over both splits together, and takes the innermost folder for the class. Files that are no images are left out.
 
-    Raises `Refused` naming the folder or file: a missing or empty split or class, classes that differ between the
-    splits, an image outside a class folder. Files that are no images are left out, and said so.
+    Raises `Refused` naming a missing or empty split or class, a class of one split alone, an image without a class.
     """
     import datasets
 
@@ -31,11 +30,11 @@ def read(folder: Path, image: str, label: str) -> Any:
     if len(evaluation) != 1:
         there = ", ".join(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()))
         raise Refused(f"{folder}: expected train/ and either val/ or validation/; found: {there}")
-    places = {"train": folder / "train", "validation": folder / evaluation[0]}
-    found = {split: _classes(place) for split, place in places.items()}
-    _check_same_classes(places, found)
+    folders = {"train": folder / "train", "validation": folder / evaluation[0]}
+    classes_of = {split: _classes(place) for split, place in folders.items()}
+    _check_same_classes(folders, classes_of)
     splits = {}
-    for split, classes in found.items():
+    for split, classes in classes_of.items():
         paths = [path for files in classes.values() for path in files]
         labels = [number for number, files in enumerate(classes.values()) for _ in files]
         features = datasets.Features({image: datasets.Image(), label: datasets.ClassLabel(names=list(classes))})
@@ -48,12 +47,12 @@ def read(folder: Path, image: str, label: str) -> Any:
 def _classes(place: Path) -> dict[str, list[str]]:
     """Class names of one split in sorted order, with their sorted image files."""
     entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-    folders = [entry for entry in entries if entry.is_dir() and not _is_hidden(entry)]
+    folders = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
     strays = [entry for entry in entries if not entry.is_dir()]
     classes: dict[str, list[str]] = {}
     for folder in folders:
         files = sorted(os.scandir(folder.path), key=lambda entry: entry.name)
-        inner = next((entry for entry in files if entry.is_dir() and not _is_hidden(entry)), None)
+        inner = next((entry for entry in files if entry.is_dir() and not entry.name.startswith(".")), None)
         if inner is not None:
             raise Refused(f"{inner.path}: a folder inside a class folder; expected {place.name}/<class>/<image>")
         classes[folder.name] = [entry.path for entry in files if _is_image(entry)]
@@ -71,20 +70,16 @@ def _classes(place: Path) -> dict[str, list[str]]:
     return classes
 
 
-def _check_same_classes(places: dict[str, Path], found: dict[str, dict[str, list[str]]]) -> None:
+def _check_same_classes(folders: dict[str, Path], classes: dict[str, dict[str, list[str]]]) -> None:
     for one, other in (("train", "validation"), ("validation", "train")):
-        absent = [name for name in found[one] if name not in found[other]]
+        absent = [name for name in classes[one] if name not in classes[other]]
         if absent:
             others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            raise Refused(f"{places[other]}: no class folder {absent[0]}{others}, which {places[one]} has")
+            raise Refused(f"{folders[other]}: no class folder {absent[0]}{others}, which {folders[one]} has")
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(_extensions()) and not entry.is_dir() and not _is_hidden(entry)
-
-
-def _is_hidden(entry: os.DirEntry[str]) -> bool:
-    return entry.name.startswith(".")
+    return entry.name.lower().endswith(_extensions()) and not entry.is_dir() and not entry.name.startswith(".")
 
 
 def _extensions() -> tuple[str, ...]:

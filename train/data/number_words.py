@@ -35,11 +35,11 @@ def words(number: int) -> list[str]:
 def pairs() -> tuple[list[tuple[list[int], list[int]]], list[tuple[list[int], list[int]]]]:
     """Training and evaluation pairs (tokens of the digits, tokens of the words), each ended by `END`.
 
-    All numbers below `NUMBERS`, of which `EVALUATION` drawn ones are held back, the same for every seed.
+    All numbers below `NUMBERS`, of which `EVALUATION` drawn ones evaluate, the same for every seed.
     """
     order = torch.randperm(NUMBERS, generator=generator(0, "number_words")).tolist()
-    made = [(_tokens(list(str(number))), _tokens(words(number))) for number in order]
-    return made[EVALUATION:], made[:EVALUATION]
+    numbers = [(_tokens(list(str(number))), _tokens(words(number))) for number in order]
+    return numbers[EVALUATION:], numbers[:EVALUATION]
 
 
 def _tokens(text: list[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""A copy of a module's buffers to go back to when a step turns out not to have happened."""
+"""A copy of a module's buffers, to restore when a step is skipped."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class Snapshot:
+class BufferCopy:
     """Buffers, concatenated by dtype so that taking and choosing cost a few kernels and no host read."""
 
     def __init__(self, buffers: Iterable[Tensor]) -> None:
@@ -16,13 +16,13 @@ class Snapshot:
             self.groups[buffer.dtype].append(buffer)
         self.values = {dtype: _flat(group) for dtype, group in self.groups.items()}
 
-    def take(self, held_back: Tensor) -> None:
-        """Remember the buffers as they are now, unless `held_back` (0-d) is positive: then keep what was."""
+    def take(self, found_inf: Tensor) -> None:
+        """Copy the buffers as they are now; where `found_inf` (0-d) is positive, keep the earlier copy."""
         for dtype, group in self.groups.items():
-            self.values[dtype] = torch.where(held_back > 0, self.values[dtype], _flat(group))
+            self.values[dtype] = torch.where(found_inf > 0, self.values[dtype], _flat(group))
 
     def restore(self) -> None:
-        """Put the remembered values back."""
+        """Write the copy back into the buffers."""
         with torch.no_grad():
             for dtype, group in self.groups.items():
                 parts = self.values[dtype].split([buffer.numel() for buffer in group])

@@ -7,16 +7,13 @@ would take for a weight, is found before anything is restored.
 
 import errno
 import os
-import random
-import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from train.engine.errors import Refused
+from .errors import Refused
 
 FORMAT = 1
 
@@ -48,7 +45,7 @@ def load(path: Path) -> dict[str, Any]:
         raise Refused(f"checkpoint {path} does not exist")
     try:
         _verify(path)
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load has no common type for damage: EOFError, RuntimeError, OSError, ...
         raise Refused(
             f"checkpoint {path} is damaged ({error}); resume from another file with --resume FILE, "
@@ -59,37 +56,6 @@ def load(path: Path) -> dict[str, Any]:
     if state.get("format") != FORMAT:
         raise Refused(f"checkpoint {path} has format {state.get('format')!r}; this version reads format {FORMAT}")
     return state
-
-
-def random_state() -> dict[str, Any]:
-    """The global random states (Python, NumPy, torch, every CUDA device) as plain values and byte tensors."""
-    version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {
-        "python": [version, list(internal), gauss],
-        "numpy": [name, np.asarray(keys).tolist(), position, has_gauss, cached],
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def restore_random_state(state: dict[str, Any] | None) -> None:
-    """Set the global random states. Warns, and goes on, where a part is absent or has no device here."""
-    if state is None:
-        warnings.warn("the checkpoint holds no random state: dropout will draw other numbers", stacklevel=2)
-        return
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
-    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if len(state["cuda"]) != devices:
-        warnings.warn(
-            f"{len(state['cuda'])} CUDA random states in the checkpoint, {devices} devices here", stacklevel=2
-        )
-    if devices:
-        torch.cuda.set_rng_state_all(state["cuda"][:devices])
 
 
 def _verify(path: Path) -> None:

@@ -30,13 +30,13 @@ MATRIX_OPERATIONS: dict[str, tuple[int, ...]] = {
 }
 
 
-def native_half_is_fast() -> bool:
+def native_fp16_is_fast() -> bool:
     """Whether oneDNN has fp16 kernels for this CPU (AVX512-FP16 or AMX-FP16)."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 @contextmanager
-def half_on_cpu() -> Iterator[None]:
+def emulated_fp16() -> Iterator[None]:
     """A region in which matrix operations on fp16 CPU tensors compute in FP32 and return fp16.
 
     The backward pass needs it too. It replaces PyTorch's CPU kernels of `MATRIX_OPERATIONS`, below
@@ -53,30 +53,30 @@ def half_on_cpu() -> Iterator[None]:
 @cache
 def _kernels() -> dict[str, Callable[..., Any]]:
     kernels = {name: torch.library.get_kernel(f"aten::{name}", "CPU") for name in MATRIX_OPERATIONS}
-    return {name: _widening(kernels[name], kept) for name, kept in MATRIX_OPERATIONS.items()}
+    return {name: _through_fp32(kernels[name], fp32_results) for name, fp32_results in MATRIX_OPERATIONS.items()}
 
 
-def _widening(original: Any, kept: tuple[int, ...]) -> Callable[..., Any]:
+def _through_fp32(original: Any, fp32_results: tuple[int, ...]) -> Callable[..., Any]:
     """The kernel `original` for fp16 by way of FP32, and itself for every other dtype.
 
-    `kept` are the positions of results that stay in FP32.
+    `fp32_results` are the positions of results that stay in FP32.
     """
 
     def kernel(keys: Any, *arguments: Any, **keywords: Any) -> Any:
         if arguments[0].dtype is not torch.float16:
             return original.call_boxed(keys, *arguments, **keywords)
-        widened = {name: _widen(value) for name, value in keywords.items()}
-        result = original.call_boxed(keys, *map(_widen, arguments), **widened)
+        keywords = {name: _to_fp32(value) for name, value in keywords.items()}
+        result = original.call_boxed(keys, *map(_to_fp32, arguments), **keywords)
         if isinstance(result, Tensor):
-            return _round(result)
-        return tuple(value if position in kept else _round(value) for position, value in enumerate(result))
+            return _to_fp16(result)
+        return tuple(value if i in fp32_results else _to_fp16(value) for i, value in enumerate(result))
 
     return kernel
 
 
-def _widen(value: Any) -> Any:
+def _to_fp32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.dtype is torch.float16 else value
 
 
-def _round(value: Any) -> Any:
+def _to_fp16(value: Any) -> Any:
     return value.half() if isinstance(value, Tensor) else value

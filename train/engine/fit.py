@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from train.engine.errors import Interrupted
-from train.engine.meter import Meter
-from train.engine.precision import Precision
-from train.engine.step import Batch, Forward, Trainer
+from .errors import Interrupted
+from .meter import Meter
+from .precision import Precision
+from .step import Batch, Forward, Trainer
 
 Score = Callable[[Tensor, Tensor], Mapping[str, Tensor]]
 
@@ -42,13 +42,13 @@ def last_batch(batches: Batches) -> Batch:
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to train and how often to do what, in steps. `steps` counts attempted ones."""
+    """How long to train and how often to do what, in steps; None means at the end alone. `steps` are attempted ones."""
 
     steps: int
-    accumulate: int
-    log_every: int
-    eval_every: int
-    checkpoint_every: int
+    accumulate: int = 1
+    log_every: int = 50
+    eval_every: int | None = None
+    checkpoint_every: int | None = None
 
 
 @dataclass
@@ -67,39 +67,40 @@ def is_better(value: float, best: float | None, higher: bool) -> bool:
 
 
 def steps_per_epoch(batches: Batches, accumulate: int) -> int:
-    """Optimizer steps in an epoch; the last window may be short."""
+    """Optimizer steps in an epoch; the last one may have fewer micro-batches."""
     return math.ceil(batches.batches / accumulate)
 
 
-def windows(batches: Batches, accumulate: int, step: int) -> Iterator[list[Batch]]:
-    """The windows of micro-batches from attempted step `step` on, epoch after epoch, without end."""
-    epoch, window = divmod(step, steps_per_epoch(batches, accumulate))
+def micro_batches_by_step(batches: Batches, accumulate: int, step: int) -> Iterator[list[Batch]]:
+    """The micro-batches of each step from attempted step `step` on, epoch after epoch, without end."""
+    epoch, first = divmod(step, steps_per_epoch(batches, accumulate))
     while True:
-        stream = batches.epoch(epoch, start=window * accumulate)
+        stream = batches.epoch(epoch, start=first * accumulate)
         while micro_batches := list(islice(stream, accumulate)):
             yield micro_batches
-        epoch, window = epoch + 1, 0
+        epoch, first = epoch + 1, 0
 
 
 def fit(
     trainer: Trainer,
     batches: Batches,
     plan: Plan,
-    meter: Meter,
-    progress: Progress,
-    on_log: Callable[[dict[str, Any]], None],
-    on_evaluate: Callable[[], None],
-    on_checkpoint: Callable[[], None],
+    meter: Meter | None = None,
+    progress: Progress | None = None,
+    on_log: Callable[[dict[str, float]], None] = lambda metrics: None,
+    on_evaluate: Callable[[], None] = lambda: None,
+    on_checkpoint: Callable[[], None] = lambda: None,
     stop_requested: Callable[[], bool] = lambda: False,
     tokens: Callable[[Batch], int] = lambda batch: 0,
 ) -> None:
     """Train from `trainer.step_count` to `plan.steps`.
 
-    `tokens(batch)` is how many there are to process, 0 where a batch is not of tokens. `on_log` gets contract
-    metrics every `plan.log_every` steps and at the end; `on_evaluate` runs at the end too. Raises
+    `tokens(batch)` is how many a batch holds, 0 where it is not of tokens. `on_log` gets the metrics every
+    `plan.log_every` steps and at the end; `on_evaluate` and `on_checkpoint` run at the end too. Raises
     `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
     from the step.
     """
+    meter, progress = meter or Meter(trainer.precision.device), progress or Progress()
     per_epoch = steps_per_epoch(batches, plan.accumulate)
 
     def evaluate_and_save() -> None:
@@ -119,18 +120,18 @@ def fit(
     if trainer.step_count and _due(trainer.step_count, plan.eval_every, plan.steps):
         evaluate_and_save()  # the run was interrupted in this evaluation, or after it
     trainer.model.train()
-    stream = windows(batches, plan.accumulate, trainer.step_count)
+    stream = micro_batches_by_step(batches, plan.accumulate, trainer.step_count)
     meter.resume()
     while trainer.step_count < plan.steps:
-        asked = time.perf_counter()
-        window = next(stream)
-        waited = time.perf_counter() - asked
-        trainer.step(window)
+        started = time.perf_counter()
+        micro_batches = next(stream)
+        data_seconds = time.perf_counter() - started
+        trainer.step(micro_batches)
         step = trainer.step_count
-        meter.step(sum(len(batch["labels"]) for batch in window), waited, sum(map(tokens, window)))
+        meter.step(sum(len(batch["labels"]) for batch in micro_batches), data_seconds, sum(map(tokens, micro_batches)))
         if _due(step, plan.log_every, plan.steps):
             trainer.check()
-            on_log({**trainer.read_window(), "train/epoch": step / per_epoch, **meter.read()})
+            on_log({**trainer.read_metrics(), "train/epoch": step / per_epoch, **meter.read()})
         if _due(step, plan.eval_every, plan.steps) or _due(step, plan.checkpoint_every, plan.steps) or stop_requested():
             evaluate_and_save()
             trainer.model.train()
@@ -166,5 +167,5 @@ def evaluate(
     return totals
 
 
-def _due(step: int, every: int, last: int) -> bool:
-    return step % every == 0 or step == last
+def _due(step: int, every: int | None, last: int) -> bool:
+    return step == last or (every is not None and step % every == 0)

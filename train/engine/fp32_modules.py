@@ -4,55 +4,55 @@ What `torch.amp`'s examples do with a disabled region around a function
 (https://docs.pytorch.org/docs/stable/amp.html, "Functions that need a particular input dtype"), by the module's path.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from train.engine.errors import unknown
-from train.engine.precision import Precision
+from .errors import unknown
+
+Region = Callable[[], AbstractContextManager[None]]
 
 
-def keep_in_fp32(model: nn.Module, names: Iterable[str], precision: Precision) -> None:
-    """Let the modules of `model` at the paths `names` take FP32 inputs and compute in FP32, backward included.
+def keep_in_fp32(model: nn.Module, names: Iterable[str], region: Region | None) -> None:
+    """Make the modules of `model` at the paths `names` take FP32 inputs and compute in FP32, backward included.
 
-    Without effect in fp32 and tf32, whose operands are FP32 already. Raises `Refused` for an unknown path.
+    `region()` is where operands stay in FP32; None marks the modules and changes nothing, for precisions whose
+    operands are FP32 already. Raises `Refused` for an unknown path.
     """
     modules = {name: module for name, module in model.named_modules() if name}
     for name in names:
         if name not in modules:
             raise unknown("module of fp32_modules", name, modules)
+        if getattr(modules[name], "computes_in_fp32", False):
+            continue  # a copy of a model that was prepared before
         modules[name].computes_in_fp32 = True
-        if precision.matrix_dtype is not torch.float32:
-            _make_island(modules[name], Precision("fp32", precision.device))
+        if region is not None:
+            _wrap(modules[name], region)
 
 
-def in_islands(model: nn.Module) -> set[nn.Module]:
-    """The modules that compute in FP32 because they, or one that holds them, were asked to."""
+def inside_fp32_modules(model: nn.Module) -> set[nn.Module]:
+    """The modules kept in FP32, and all that they hold."""
     roots = [module for module in model.modules() if getattr(module, "computes_in_fp32", False)]
     return {module for root in roots for module in root.modules()}
 
 
-def idle_islands(model: nn.Module, called: Iterable[str]) -> list[str]:
-    """Paths of the modules that were asked to compute in FP32 and are not among the `called`.
+def uncalled_fp32_modules(model: nn.Module, called: Iterable[str]) -> list[str]:
+    """Paths of the modules kept in FP32 that are not among the `called`.
 
     A list of modules, or a layer whose weights another one reads, is never called: nothing would be in FP32.
     """
-    done = set(called)
-    return [
-        name
-        for name, module in model.named_modules()
-        if getattr(module, "computes_in_fp32", False) and name not in done
-    ]
+    called = set(called)
+    marked = [name for name, module in model.named_modules() if getattr(module, "computes_in_fp32", False)]
+    return [name for name in marked if name not in called]
 
 
-def _make_island(module: nn.Module, full: Precision) -> None:
+def _wrap(module: nn.Module, region: Region) -> None:
     entered: list[AbstractContextManager[None]] = []
 
     def enter(module: nn.Module, arguments: Any, keywords: Any) -> tuple[Any, Any]:
-        entered.append(full.forward())
+        entered.append(region())
         entered[-1].__enter__()
         return _float(arguments), _float(keywords)
 

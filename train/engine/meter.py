@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from train.engine.allocator import return_freed_memory
+from .allocator import return_freed_memory
 
 MIB = 2**20
 COUNTERS = ("samples", "tokens", "steps", "seconds", "data_seconds")
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that was asked of it; nothing to wait for on a CPU."""
+    """Wait until the device is idle; a CPU always is."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -40,19 +40,18 @@ class Meter:
         self.device, self.warmup_steps, self.clock = device, warmup_steps, clock
         self.wait = wait or (lambda: synchronize(device))
         self.memory = PeakMemory(device)
-        self.seen_steps = 0
-        self.samples = self.tokens = self.steps = 0
+        self.seen_steps = self.samples = self.tokens = self.steps = 0
         self.seconds = self.data_seconds = 0.0
         self._opened: float | None = None
 
     def resume(self) -> None:
-        """Training goes on: start a timed stretch, unless the warm-up is still to come."""
+        """Start a timed stretch of training, once the warm-up is over."""
         self.memory.start()
         if self.seen_steps >= self.warmup_steps:
             self._open()
 
     def pause(self) -> None:
-        """Training stops for something that is not training."""
+        """End the timed stretch, for something that is not training."""
         if self._opened is not None:
             self.wait()
             self.seconds += self.clock() - self._opened
@@ -60,7 +59,7 @@ class Meter:
         self.memory.stop()
 
     def step(self, samples: int, data_seconds: float, tokens: int = 0) -> None:
-        """Count one step of `samples` samples, of which `data_seconds` went by waiting for its batches."""
+        """Count one step of `samples` samples that waited `data_seconds` for its batches."""
         self.seen_steps += 1
         if self._opened is not None:
             self.samples += samples
@@ -71,14 +70,17 @@ class Meter:
             self.memory.restart()
             self._open()
 
-    def read(self) -> dict[str, Any]:
-        """Contract metrics; a figure that was not measured is None, with the reason under `throughput/reason`."""
+    @property
+    def unmeasured_reason(self) -> str | None:
+        """Why there is no throughput yet, or None."""
+        return None if self.steps else f"{self.seen_steps} steps, of which {self.warmup_steps} are warm-up"
+
+    def read(self) -> dict[str, float]:
+        """Metrics of memory, and of throughput and time once a step was measured."""
         running = self.clock() - self._opened if self._opened is not None else 0.0
         seconds = self.seconds + running
-        metrics: dict[str, Any] = {**self.memory.read(), "throughput/samples_per_sec": None, "time/step_ms": None}
-        metrics["time/data_wait_pct"] = None
+        metrics = self.memory.read()
         if self.steps == 0:
-            metrics["throughput/reason"] = f"{self.seen_steps} steps, of which {self.warmup_steps} are warm-up"
             return metrics
         metrics["throughput/samples_per_sec"] = self.samples / seconds
         if self.tokens:
@@ -91,7 +93,7 @@ class Meter:
         return {name: getattr(self, name) for name in COUNTERS} | {"peaks": self.memory.read()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on counting from an earlier attempt of the same run; this process still warms up anew."""
+        """Continue the counts of an earlier attempt of the same run; this process warms up again."""
         self.memory.earlier = dict(state["peaks"])
         for name in COUNTERS:
             setattr(self, name, state[name])
@@ -120,13 +122,13 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self.device)
             return
         if self.level is None:
-            return_freed_memory()  # what the loading of the data left free would hide the training's growth
+            return_freed_memory()  # memory that loading the data left free would hide the training's growth
             self.level = _status_mib("VmRSS")
         if self.level is not None:
             Path("/proc/self/clear_refs").write_text("5")
 
     def restart(self) -> None:
-        """Forget what was seen so far (the warm-up) but keep the level."""
+        """Drop the peaks so far (of the warm-up) and keep the level."""
         self.peaks.clear()
         self.start()
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train.engine.emulated_fp16 import half_on_cpu, native_half_is_fast
-from train.engine.errors import Diverged, EngineFault, Refused, unknown
+from .emulated_fp16 import emulated_fp16, native_fp16_is_fast
+from .errors import Diverged, EngineFault, Refused, unknown
+from .fp32_modules import keep_in_fp32
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,25 @@ class ScalerSettings:
 
 
 @dataclass(frozen=True)
+class EffectivePrecision:
+    """What a precision really does here, for the record; the last three are torch's modes for FP32 operands."""
+
+    name: str
+    matrix_dtype: str
+    arithmetic: str
+    loss_scaling: bool
+    cuda_matmul_fp32: str
+    cudnn_conv_fp32: str
+    cpu_matmul_fp32: str
+
+
+@dataclass(frozen=True)
 class Update:
     """What one optimizer step did.
 
     `applied` is None where the host does not know yet (CUDA without a scaler, fused optimizers): the
-    step was taken or held back on the device by `found_inf`, a 0-d float32 tensor that is 0 or positive.
-    Once one was held back, so are all later ones, until the host reads the flag and stops the run.
+    step was taken or skipped on the device by `found_inf`, a 0-d float32 tensor that is 0 or positive.
+    Once one is skipped, so are all later ones, until the host reads the flag and stops the run.
     `norms` (P,) are the unscaled gradient norms before clipping of `parameters`, `grad_norm` their 2-norm.
     """
 
@@ -107,9 +121,9 @@ class Precision:
     def __post_init__(self) -> None:
         require_available(self.name, self.device)
         self.arithmetic = PRECISIONS[self.name]
-        self.emulated = self.name == "fp16" and self.device.type == "cpu" and not native_half_is_fast()
+        self.emulated = self.name == "fp16" and self.device.type == "cpu" and not native_fp16_is_fast()
         self.consecutive_skips = 0
-        self.held_back = torch.zeros((), device=self.device)
+        self.found_inf = torch.zeros((), device=self.device)
         self.scaler = torch.amp.GradScaler(
             self.device.type,
             init_scale=self.settings.init_scale,
@@ -137,23 +151,24 @@ class Precision:
         """The dtype in which convolutions and matrix products must return their results."""
         return self.arithmetic.autocast or torch.float32
 
-    def describe(self) -> dict[str, Any]:
-        """The effective settings, as plain values, for the record."""
+    def describe(self) -> EffectivePrecision:
+        """The effective settings, read back from torch."""
         backends: Any = torch.backends
-        return {
-            "name": self.name,
-            "matrix_dtype": str(self.matrix_dtype).removeprefix("torch."),
-            "arithmetic": "fp16 operands, FP32 arithmetic, rounded to fp16" if self.emulated else "native kernels",
-            "loss_scaling": self.scaler.is_enabled(),
-            "cuda_matmul_fp32": backends.cuda.matmul.fp32_precision,
-            "cudnn_conv_fp32": backends.cudnn.conv.fp32_precision,
-            "cpu_matmul_fp32": backends.mkldnn.matmul.fp32_precision,
-        }
+        return EffectivePrecision(
+            name=self.name,
+            matrix_dtype=str(self.matrix_dtype).removeprefix("torch."),
+            arithmetic="fp16 operands, FP32 arithmetic, rounded to fp16" if self.emulated else "native kernels",
+            loss_scaling=self.scaler.is_enabled(),
+            cuda_matmul_fp32=backends.cuda.matmul.fp32_precision,
+            cudnn_conv_fp32=backends.cudnn.conv.fp32_precision,
+            cpu_matmul_fp32=backends.mkldnn.matmul.fp32_precision,
+        )
 
-    def check_model(self, model: nn.Module) -> None:
-        """Raise `Refused` for a model that mixed precision cannot train: half weights, sparse gradients.
+    def prepare(self, model: nn.Module, fp32_modules: Sequence[str] = ()) -> None:
+        """Make `model` ready for this precision, once; the modules at the paths `fp32_modules` stay in FP32.
 
-        Mixed precision keeps FP32 weights; with fp16 weights the update of a small gradient rounds to zero.
+        Raises `Refused` for a model that mixed precision cannot train: half weights, sparse gradients. Weights
+        are FP32 in every precision; in fp16 ones the update of a small gradient would round to zero.
         """
         for name, parameter in model.named_parameters():
             if parameter.is_floating_point() and parameter.dtype.itemsize < 4:
@@ -162,6 +177,7 @@ class Precision:
         for name, module in model.named_modules():
             if getattr(module, "sparse", False):
                 raise Refused(f"module {name!r} yields sparse gradients, which the step cannot clip: set sparse=False")
+        keep_in_fp32(model, fp32_modules, self._without_autocast if self.arithmetic.autocast else None)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -180,11 +196,11 @@ class Precision:
     def update(
         self, optimizers: Sequence[Optimizer], clip_norm: float | None = None, order: Sequence[Tensor] = ()
     ) -> Update:
-        """Unscale, clip, step or skip, update the scale: once per window, for all optimizers together.
+        """Unscale, clip, step or skip, update the scale: once per step, for all optimizers together.
 
-        Optimizers whose parameters have no gradient are passed over. One non-finite gradient holds
-        back all of them. `order` holds the parameters in the model's order, in which a plain loop adds up
-        their norms: in that of the optimizers' groups the sum rounds differently.
+        Optimizers whose parameters have no gradient are passed over. One non-finite gradient skips all of
+        them. `order` holds the parameters in the model's order, in which a plain loop adds up their norms:
+        in that of the optimizers' groups the sum rounds differently.
         """
         active = [optimizer for optimizer in optimizers if _with_gradient(optimizer)]
         if not active:
@@ -193,16 +209,16 @@ class Precision:
             self.scaler.unscale_(optimizer)
         parameters = [parameter for optimizer in active for parameter in _with_gradient(optimizer)]
         if order:
-            held = {id(parameter) for parameter in parameters}
-            parameters = [parameter for parameter in order if id(parameter) in held]
+            updated = {id(parameter) for parameter in parameters}
+            parameters = [parameter for parameter in order if id(parameter) in updated]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        found_inf = self._found_inf(active, gradients)
+        found_inf = self._nonfinite(active, gradients)
         norms = torch.stack(torch._foreach_norm(gradients))  # as torch.nn.utils.get_total_norm does
         grad_norm = torch.linalg.vector_norm(norms)
         if clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, grad_norm)
         if self._decided_on_device(active):
-            found_inf = self.held_back.copy_(torch.maximum(self.held_back, found_inf))
+            found_inf = self.found_inf.copy_(torch.maximum(self.found_inf, found_inf))
             self._step_on_device(active, found_inf)
             applied = None
         else:
@@ -231,10 +247,15 @@ class Precision:
         self.scaler.load_state_dict(state["scaler"])
         self.consecutive_skips = state["consecutive_skips"]
 
-    def _kernels(self) -> AbstractContextManager[Any]:
-        return half_on_cpu() if self.emulated else nullcontext()
+    @contextmanager  # torch.compile cannot trace the hooks of `keep_in_fp32` with a bare torch.autocast
+    def _without_autocast(self) -> Iterator[None]:
+        with torch.autocast(self.device.type, enabled=False):
+            yield
 
-    def _found_inf(self, optimizers: Sequence[Optimizer], gradients: list[Tensor]) -> Tensor:
+    def _kernels(self) -> AbstractContextManager[Any]:
+        return emulated_fp16() if self.emulated else nullcontext()
+
+    def _nonfinite(self, optimizers: Sequence[Optimizer], gradients: list[Tensor]) -> Tensor:
         """0-d float32 tensor, positive when any gradient is not finite, by the same kernel in every precision."""
         if self.scaler.is_enabled():
             flags = [flag for o in optimizers for flag in self.scaler._found_inf_per_device(o).values()]

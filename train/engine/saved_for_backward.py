@@ -8,45 +8,45 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from train.engine.errors import EngineFault
-from train.engine.fp32_modules import in_islands
-from train.engine.meter import MIB
-from train.engine.precision import Precision
-from train.engine.step import Batch, Forward, Loss, bare
+from .errors import EngineFault
+from .fp32_modules import inside_fp32_modules
+from .meter import MIB
+from .precision import Precision
+from .step import Batch, Forward, Loss, unwrapped
 
 MATRIX_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True)
-class Probe:
-    """`saved_mib`: memory kept for the backward pass. `matrix_dtypes`: outputs of linear and convolution modules."""
+class TrialPass:
+    """`saved_mib`: memory saved for backward. `matrix_dtypes`: outputs of linear and convolution modules by dtype."""
 
     saved_mib: float
     matrix_dtypes: dict[str, int]
 
 
-def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precision: Precision) -> Probe:
-    """Run forward and loss once in training mode, and leave model and random states as they were.
+def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precision: Precision) -> TrialPass:
+    """Run forward and loss once in training mode; model and random states are afterwards as before.
 
     The bytes are those of the distinct storages that autograd saves, without the parameters, buffers and
     inputs, which exist anyway. They are exact and the same on every machine, unlike a process's peak.
     Raises `EngineFault` when the loss is not a float32 scalar with a gradient, or when a linear or
-    convolution module, other than one that was asked to stay in FP32, did not compute in the precision.
+    convolution module outside the `fp32_modules` does not compute in the precision.
     """
     resident = {_storage(tensor) for tensor in [*model.parameters(), *model.buffers(), *batch.values()]}
     saved: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def count(tensor: Tensor) -> Tensor:
         if _storage(tensor) not in resident:
             saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
     cuda = [precision.device] if precision.device.type == "cuda" else []
     with (
-        _left_as_it_was(model),
+        _training_mode(model),
         torch.random.fork_rng(devices=cuda),
         _output_dtypes(model) as dtypes,
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
         precision.forward(),
     ):
         logits, labels = forward(model, batch)
@@ -58,7 +58,7 @@ def probe(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precisio
     expected = str(precision.matrix_dtype).removeprefix("torch.")
     if wrong := {dtype: count for dtype, count in dtypes.items() if dtype != expected}:
         raise EngineFault(f"precision {precision.name} must compute in {expected}, but modules returned {wrong}")
-    return Probe(sum(saved.values()) / MIB, dict(dtypes))
+    return TrialPass(sum(saved.values()) / MIB, dict(dtypes))
 
 
 def _storage(tensor: Tensor) -> int:
@@ -66,8 +66,8 @@ def _storage(tensor: Tensor) -> int:
 
 
 @contextmanager
-def _left_as_it_was(model: nn.Module) -> Iterator[None]:
-    """Training mode inside; buffers and mode as before afterwards."""
+def _training_mode(model: nn.Module) -> Iterator[None]:
+    """Training mode inside; afterwards the buffers and the mode are as before."""
     before = [buffer.clone() for buffer in model.buffers()]
     was_training = model.training
     model.train()
@@ -87,8 +87,8 @@ def _output_dtypes(model: nn.Module) -> Iterator[Counter[str]]:
     def note(module: nn.Module, inputs: object, output: Tensor) -> None:
         counts[str(output.dtype).removeprefix("torch.")] += 1
 
-    outside = set(bare(model).modules()) - in_islands(bare(model))
-    modules = [module for module in bare(model).modules() if module in outside and isinstance(module, MATRIX_MODULES)]
+    in_fp32 = inside_fp32_modules(unwrapped(model))
+    modules = [m for m in unwrapped(model).modules() if isinstance(m, MATRIX_MODULES) and m not in in_fp32]
     handles = [module.register_forward_hook(note) for module in modules]
     try:
         yield counts

@@ -1,7 +1,5 @@
 """The paired throughput benchmark: one process, blocks of training steps in each precision in turn.
 
-    python -m train.experiment.benchmark CONFIG --precisions fp32,bf16 --output FILE [key.sub=value ...]
-
 On a shared machine two runs made at different times differ by more than most speed-ups. Here every block
 in one precision has a neighbour in each other one, so their ratio is that of the precisions. Steps are
 whole ones (forward, backward, unscale, clip, step) on one batch that is on the device already.
@@ -13,29 +11,19 @@ https://doi.org/10.1145/1508244.1508275). Built anew they differ by it in each r
 then covers; `scripts.run_calibration` counts how often it does.
 """
 
-import copy
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from reports.records.files import write_json
-from train.cli import options as command
-from train.cli import terminal as console
+from reports.records.benchmark import Benchmark, Blocks
+from reports.records.config import Experiment
 from train.engine.meter import synchronize
-from train.engine.precision import Precision, require_available
 from train.engine.step import Batch
 from train.experiment import environment
-from train.experiment import setup as assemble
-from train.experiment.config import Experiment
-from train.experiment.setup import Build
-from train.experiment.tasks import Task
+from train.experiment.setup import Script, Setup, setup
 
 Step = Callable[[], object]
 
@@ -53,8 +41,8 @@ def interleave(
     block_seconds: float = BLOCK_SECONDS,
     before: Callable[[str], object] = lambda name: None,
     count: Callable[[int], Iterable[int]] = range,
-) -> dict[str, Any]:
-    """Seconds of equal blocks of what each of `builds` builds, as {"block_steps", "seconds": {name: [rounds]}}.
+) -> Blocks:
+    """Seconds of equal blocks of what each of `builds` builds.
 
     A round builds all of them, warms them up and times one block of each, A B C and in the next round C B A.
     A block has as many steps as fit `block_seconds` for the fastest of them, and at least two. `before(name)`
@@ -67,76 +55,74 @@ def interleave(
         for name, step in steps.items():
             before(name)
             _repeat(step, WARMUP_STEPS)
-        found = {}
+        seconds = {}
         for name, step in steps.items():
             before(name)
             wait()
             started = time.perf_counter()
             _repeat(step, block)
             wait()
-            found[name] = time.perf_counter() - started
-        return found
+            seconds[name] = time.perf_counter() - started
+        return seconds
 
     fastest = min(one_round(names, 2).values()) / 2
     block = max(2, round(block_seconds / fastest))
     measured = [one_round(names if number % 2 == 0 else names[::-1], block) for number in count(rounds)]
-    return {"block_steps": block, "seconds": {name: [found[name] for found in measured] for name in names}}
+    return Blocks(block_steps=block, seconds={name: [one[name] for one in measured] for name in names})
 
 
 def benchmark(
-    build: Build,
-    task: Task,
+    script: Script,
     config: Experiment,
     precisions: Sequence[str],
     device: torch.device,
     smoke: bool = False,
-) -> dict[str, Any]:
-    """The record of a paired benchmark of `precisions`, raw blocks included."""
-    assemble.set_up_process(config, device)
-    train, _ = task.load(config, 0, device, smoke)
-    batch: Batch = next(train.epoch(0))
-    model = assemble.build_model(build, config, 0, device)
-    engines = {name: assemble.build_precision(name, config, device) for name in precisions}
-    builds = {name: resting(model, task, config, train, engine, batch) for name, engine in engines.items()}
-    measured = interleave(
+    counted: Callable[[int, str], Iterable[int]] = lambda rounds, title: range(rounds),
+) -> Benchmark:
+    """Measure `precisions` side by side; `counted(rounds, title)` numbers the rounds and may show them."""
+    setups: dict[str, Setup] = {}
+    for name in precisions:
+        data = next(iter(setups.values())).data if setups else None
+        setups[name] = setup(script, config, name, 0, device, smoke, data)
+    batch: Batch = next(setups[precisions[0]].data.train.epoch(0))
+    builds = {name: steps_at_rate_0(wired, batch) for name, wired in setups.items()}
+    blocks = interleave(
         builds,
         lambda: synchronize(device),
         rounds=2 if smoke else ROUNDS,
         block_seconds=0.05 if smoke else BLOCK_SECONDS,
-        before=lambda name: engines[name].activate(),
-        count=lambda rounds: console.counted(rounds, f"{config.name}: round"),
+        before=lambda name: setups[name].precision.activate(),
+        count=lambda rounds: counted(rounds, f"{config.name}: round"),
     )
     operators = {}
     for name, build_step in builds.items():
-        engines[name].activate()
+        setups[name].precision.activate()
         operators[name] = operator_times(build_step(), device)
-    return {
-        "config_sha256": config.digest(),
-        "precisions": list(precisions),
-        "device": environment.device_name(device),
-        "torch": torch.__version__,
-        "smoke": smoke,
-        "git": environment.git_state(),
-        "samples_per_step": len(batch["labels"]) * config.accumulate,
-        "operators_ms": operators,
-        **measured,
-    }
+    return Benchmark(
+        config_sha256=config.digest(),
+        precisions=list(precisions),
+        device=environment.device_name(device),
+        torch=torch.__version__,
+        smoke=smoke,
+        git=environment.git_state(),
+        samples_per_step=len(batch["labels"]) * config.accumulate,
+        operators_ms=operators,
+        **dict(blocks),
+    )
 
 
-def resting(
-    model: nn.Module, task: Task, config: Experiment, train: Any, precision: Precision, batch: Batch
-) -> Callable[[], Step]:
-    """Builds trainers on copies of `model`, whose steps on `batch` are whole but change no weight.
+def steps_at_rate_0(wired: Setup, batch: Batch) -> Callable[[], Step]:
+    """Builds trainers on copies of the model, whose steps on `batch` are whole but change no weight.
 
-    They share `precision`, so that a loss scale settles once and not in each of them.
+    They share the precision, so that a loss scale settles once and not in each of them.
     """
 
     def build() -> Step:
-        trainer = assemble.build_trainer(copy.deepcopy(model), task, config, train, precision)
+        trainer = wired.trainer_on_copy()
         # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
         trainer.schedule = lambda step: 0.0
         trainer.model.train()
-        return lambda: trainer.step([batch] * config.accumulate)
+        return lambda: trainer.step([batch] * wired.config.accumulate)
 
     return build
 
@@ -155,29 +141,6 @@ def operator_times(step: Step, device: torch.device) -> dict[str, float]:
     return {name: round(times[name], 4) for name in longest}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write the record; returns the exit status."""
-    options = command.parser("train.experiment.benchmark", "Measure the speed of several precisions side by side.")
-    options.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated")
-    options.add_argument("--output", type=Path, required=True, metavar="FILE", help="where the record goes")
-    given = options.parse(arguments)
-
-    def measure() -> int:
-        build, task, config = assemble.script_of(given.config, given.overrides, given.smoke)
-        device = environment.resolve_device(given.device)
-        precisions = given.precisions.split(",")
-        for name in precisions:
-            require_available(name, device)
-        write_json(given.output, benchmark(build, task, config, precisions, device, given.smoke))
-        return 0
-
-    return command.finish(measure)
-
-
 def _repeat(step: Step, count: int) -> None:
     for _ in range(count):
         step()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

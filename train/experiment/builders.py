@@ -3,20 +3,19 @@
 from torch import nn
 
 from models import text, vision
-from train.data.text_sets import classified
-from train.data.vision import image_set
-from train.experiment.config import Experiment
+from reports.records.config import Experiment
+from train.data.catalog import classification_set, image_set
 
 
 def image_classifier(family: str, config: Experiment) -> nn.Module:
     """Images to logits, of `models.vision`'s `family`; raises ValueError for what does not fit, as it does."""
-    facts = image_set(config.data.name)
+    images = image_set(config.data.name)
     return vision.build(
         family,
         config.arch,
-        config.num_classes or facts.classes,
-        facts.channels,
-        facts.size,
+        config.num_classes or images.classes,
+        images.channels,
+        images.size,
         dropout=config.dropout,
         pretrained=config.pretrained,
     )
@@ -28,7 +27,7 @@ def sequence_classifier(family: str, config: Experiment) -> nn.Module:
         family,
         config.arch,
         num_labels=config.num_classes,
-        vocab_size=config.vocab_size or classified(config.data.name).vocabulary,
+        vocab_size=config.vocab_size or classification_set(config.data.name).vocabulary,
         length=config.data.length,
         dropout=config.dropout,
         pretrained=config.pretrained,

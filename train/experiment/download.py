@@ -1,6 +1,6 @@
 """All that an experiment reads from elsewhere, fetched ahead of time for machines without a network.
 
-Data come by `train.data.source` and lie in the cache of `datasets`; weights and tokenizer lie in that of
+Data come by `train.data.hub` and lie in the cache of `datasets`; weights and tokenizer lie in that of
 huggingface_hub, where transformers finds them under the same name.
 """
 
@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from models import image_weights, text
-from train.data import image_folder, source
+from reports.records.config import Experiment
+from train.data import hub, image_folder
+from train.data.catalog import Embedded, Hub, ImageSet, TextSet
 from train.engine.errors import Refused
-from train.experiment.config import Experiment
 
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model"]  # configuration, weights, vocabularies of all five families
 UNWANTED = ["*/*"]  # the same weights in other formats
 # Any one of these sets makes a tokenizer. Without one transformers makes an empty vocabulary, and says nothing.
 TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("spiece.model",))
-# Bytes of a set whose size the Hub does not give or cannot be asked for. ImageNet: its three splits as JPEG,
-# TensorFlow Datasets' catalogue (imagenet2012 5.1.0, "Dataset size: 155.84 GiB").
-KNOWN_SIZES = {"imagenet": round(155.84 * 2**30)}
 
 
-def fetch(config: Experiment, facts: Any, smoke: bool = False) -> None:
-    """Fetch data set and pretrained weights, and print for each the folder and how large it is.
+def fetch(config: Experiment, entry: ImageSet | TextSet, smoke: bool = False) -> None:
+    """Fetch the data set, whose `entry` is the catalogue's, and pretrained weights; print the folder and size of each.
 
-    `facts` are the task's of the data set. Raises `Refused`, after all else is fetched, with everything that is
+    Raises `Refused`, after all else is fetched, with everything that is
     missing and the ways to get it, and before a download or a prepared copy that the disk has no room for.
     """
     if smoke:
@@ -38,7 +36,7 @@ def fetch(config: Experiment, facts: Any, smoke: bool = False) -> None:
     missing = []
     for what, part in ((f"data set {config.data.name}", _data), (f"weights of {config.arch}", _weights)):
         try:
-            print(f"{what}: {part(config, facts)}", flush=True)
+            print(f"{what}: {part(config, entry)}", flush=True)
         except Refused as error:
             print(f"{what}: missing", flush=True)
             missing.append(str(error))
@@ -51,44 +49,43 @@ def amount(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
-def _data(config: Experiment, facts: Any) -> str:
-    name = config.data.name
-    if facts.hub is None:
+def _data(config: Experiment, entry: ImageSet | TextSet) -> str:
+    name, source = config.data.name, entry.source
+    if isinstance(source, Embedded):
         return "comes with the installed packages, nothing to fetch"
-    local = source.local_folder(name)
-    if local is not None and getattr(facts, "streamed", False) and image_folder.is_layout(local):
+    local = hub.local_folder(name)
+    if local is not None and source.class_folders and image_folder.is_layout(local):
         return _described(local)
-    place = (name, facts.hub, getattr(facts, "configuration", None), getattr(facts, "revision", None))
     try:
-        builder = source.builder(*place)
+        builder = hub.builder(name, source)
     except Refused as error:
-        known = KNOWN_SIZES.get(name)
+        known = source.size_bytes
         room = f" (to fetch and prepare it takes about {amount(2 * known)} of disk)" if known and not local else ""
         raise Refused(f"{error}{room}") from error
     prepared = Path(builder.cache_dir)
     if not prepared.is_dir():
-        _check_room(f"data set {name}", _data_needs(name, facts.hub, local, builder))
-        source.load(*place)
+        _check_room(f"data set {name}", _data_needs(source, local, builder))
+        hub.load(name, source)
     return _described(prepared) if local is None else f"{_described(local)}, prepared in {_described(prepared)}"
 
 
-def _data_needs(name: str, hub: str, local: Path | None, builder: Any) -> list[tuple[str, Path, int | None]]:
+def _data_needs(source: Hub, local: Path | None, builder: Any) -> list[tuple[str, Path, int | None]]:
     """What is to be written, where, and how many bytes at most; None where nobody says."""
     import datasets
     from huggingface_hub import constants
 
     copies = Path(datasets.config.HF_DATASETS_CACHE)
-    known = KNOWN_SIZES.get(name)
+    known = source.size_bytes
     if local is not None:
         return [("prepared copy", copies, _size(local))]
     downloads = Path(constants.HF_HUB_CACHE)
     download = builder.info.download_size or known
     if download is not None:  # an interrupted download goes on from what it has
-        download = max(0, download - _size(downloads / f"datasets--{hub.replace('/', '--')}" / "blobs"))
+        download = max(0, download - _size(downloads / f"datasets--{source.id.replace('/', '--')}" / "blobs"))
     return [("download", downloads, download), ("prepared copy", copies, builder.info.dataset_size or known)]
 
 
-def _weights(config: Experiment, facts: Any) -> str:
+def _weights(config: Experiment, entry: ImageSet | TextSet) -> str:
     if config.arch not in text.ARCHITECTURES:
         return _image_weights(config)
     try:
@@ -97,7 +94,7 @@ def _weights(config: Experiment, facts: Any) -> str:
         raise Refused(str(error)) from error
     if origin is None:
         return "drawn at random, nothing to fetch"
-    tokenizer = bool(getattr(facts, "subwords", False))
+    tokenizer = isinstance(entry, TextSet) and entry.needs_tokenizer
     if isinstance(config.pretrained, str):
         folder, ways = Path(origin), ""
     else:
@@ -144,7 +141,7 @@ def _snapshot(origin: str, ways: str) -> Path:
     except Refused:
         raise
     except Exception as error:  # the Hub's client, the network and the disk each have their own
-        raise Refused(f"pretrained: {origin} could not be fetched ({source.root_cause(error)}){ways}") from error
+        raise Refused(f"pretrained: {origin} could not be fetched ({hub.root_cause(error)}){ways}") from error
 
 
 def _lacking(folder: Path, tokenizer: bool) -> list[str]:

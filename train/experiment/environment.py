@@ -5,15 +5,18 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 
+from reports.records.environment import Device, Machine, Processor, Source
 from train.engine.errors import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("torch", "torchvision", "timm", "transformers", "datasets", "wandb", "numpy", "scikit-learn")
+PACKAGES = (
+    *("torch", "torchvision", "timm", "transformers", "tokenizers", "safetensors", "huggingface_hub", "datasets"),
+    *("pyarrow", "pillow", "numpy", "scikit-learn", "pydantic", "wandb"),
+)
 # The instruction sets on which a CPU's 16-bit speed depends, as /proc/cpuinfo spells them.
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
 
@@ -27,20 +30,20 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def describe(device: torch.device) -> dict[str, Any]:
-    """Plain values for environment.json."""
-    return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "platform": platform.platform(),
-        "device": {"type": device.type, "name": device_name(device), **_device_facts(device)},
-        "cpu": {
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-            "instruction_sets": instruction_sets(),
-        },
-        "git": git_state(),
-    }
+def describe(device: torch.device) -> Machine:
+    """The machine, the versions and the source."""
+    return Machine(
+        versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        platform=platform.platform(),
+        device=_device(device),
+        cpu=Processor(
+            cores=os.cpu_count(),
+            threads=torch.get_num_threads(),
+            memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+            instruction_sets=instruction_sets(),
+        ),
+        git=git_state(),
+    )
 
 
 def device_name(device: torch.device) -> str:
@@ -56,10 +59,10 @@ def instruction_sets() -> list[str]:
     return [flag for flag in CPU_FLAGS if flag in flags]
 
 
-def git_state() -> dict[str, Any]:
+def git_state() -> Source:
     """Commit and whether tracked files differ from it; None where the source is no checkout."""
     commit, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "dirty": None if status is None else bool(status)}
+    return Source(commit=commit, dirty=None if status is None else bool(status))
 
 
 def _version(package: str) -> str | None:
@@ -84,21 +87,23 @@ def _cpuinfo() -> list[str]:
         return []
 
 
-def _device_facts(device: torch.device) -> dict[str, Any]:
+def _device(device: torch.device) -> Device:
     if device.type != "cuda":
-        return {}
+        return Device(type=device.type, name=device_name(device))
     import pynvml
 
     properties = torch.cuda.get_device_properties(device)
     pynvml.nvmlInit()
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
-        return {
-            "memory_gib": round(properties.total_memory / 2**30, 1),
-            "compute_capability": f"{properties.major}.{properties.minor}",
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "cuda": torch.version.cuda,
-            "power_limit_watts": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-        }
+        return Device(
+            type=device.type,
+            name=device_name(device),
+            memory_gib=round(properties.total_memory / 2**30, 1),
+            compute_capability=f"{properties.major}.{properties.minor}",
+            driver=pynvml.nvmlSystemGetDriverVersion(),
+            cuda=torch.version.cuda,
+            power_limit_watts=pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+        )
     finally:
         pynvml.nvmlShutdown()

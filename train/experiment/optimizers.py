@@ -1,20 +1,36 @@
-"""Optimizers over parameter groups, and learning-rate schedules as functions of the applied step."""
+"""Optimizers of `torch.optim` by name, and learning-rate schedules as functions of the applied step."""
 
+import inspect
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+from train.engine.errors import Refused, unknown
+from train.engine.step import Schedule
 
-Schedule = Callable[[int], float]
+# Without LBFGS, whose step needs a closure, and SparseAdam: the engine takes dense gradients.
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    name.lower(): value
+    for name, value in vars(torch.optim).items()
+    if inspect.isclass(value)
+    and issubclass(value, Optimizer)
+    and value not in (Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
+}
 
 
-def parameter_groups(model: nn.Module, weight_decay: float, decay_norm_and_bias: bool) -> list[dict[str, Any]]:
+class ParameterGroup(TypedDict):
+    """What `torch.optim` takes as one group; the learning rate is the optimizer's."""
+
+    params: list[nn.Parameter]
+    weight_decay: float
+
+
+def parameter_groups(model: nn.Module, weight_decay: float, decay_norm_and_bias: bool) -> list[ParameterGroup]:
     """Every trainable parameter in exactly one group.
 
     With `decay_norm_and_bias` False, parameters of fewer than two dimensions get no weight decay
@@ -23,31 +39,45 @@ def parameter_groups(model: nn.Module, weight_decay: float, decay_norm_and_bias:
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if decay_norm_and_bias:
         return [{"params": trainable, "weight_decay": weight_decay}]
-    groups = (
-        {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
-    )
-    return [group for group in groups if group["params"]]
+    matrices: ParameterGroup = {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": weight_decay}
+    vectors: ParameterGroup = {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0}
+    return [group for group in (matrices, vectors) if group["params"]]
 
 
 def build_optimizer(
-    name: str, groups: list[dict[str, Any]], lr: float, fused: bool | None, device: torch.device, **settings: Any
+    model: nn.Module,
+    name: str,
+    lr: float,
+    weight_decay: float,
+    decay_norm_and_bias: bool,
+    fused: bool | None,
+    arguments: Mapping[str, object],
+    device: torch.device,
 ) -> Optimizer:
-    """Optimizer `name` of `OPTIMIZERS` whose groups keep their peak rate as `initial_lr`.
+    """The class of `torch.optim` with this lower-case name over the parameters of `model`; `lr` is the peak rate.
 
-    `fused` None means fused on CUDA, where one kernel updates all parameters and can skip a step by itself.
+    `arguments` are further ones of its constructor. `fused` None means fused on CUDA where the class supports
+    it: one kernel updates all parameters and can skip a step by itself. Raises `Refused` for an unknown name,
+    for an argument that the class lacks, and for a value that it refuses.
     """
-    for group in groups:
-        group["initial_lr"] = lr
-    use_fused = device.type == "cuda" if fused is None else fused
-    return OPTIMIZERS[name](groups, lr=lr, fused=use_fused, **settings)  # type: ignore[call-arg]
-
-
-def set_learning_rate(optimizers: Sequence[Optimizer], factor: float) -> None:
-    """Set every group's rate to its peak times `factor`."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * factor
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    accepted = inspect.signature(OPTIMIZERS[name]).parameters.keys() - {"params"}
+    given = dict(arguments)
+    if weight_decay:
+        given["weight_decay"] = weight_decay
+    if fused is not None:
+        given["fused"] = fused
+    elif "fused" in accepted:
+        given["fused"] = device.type == "cuda"
+    for argument in given:
+        if argument not in accepted:
+            raise unknown(f"argument of optimizer {name}", argument, accepted)
+    groups = parameter_groups(model, weight_decay, decay_norm_and_bias)
+    try:
+        return OPTIMIZERS[name](groups, lr=lr, **given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise Refused(f"optimizer {name}: {error}") from error
 
 
 def build_schedule(

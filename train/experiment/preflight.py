@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from train.engine.errors import EngineFault, Interrupted, Refused
 from train.engine.fit import Score
-from train.engine.fp32_modules import idle_islands
+from train.engine.fp32_modules import uncalled_fp32_modules
 from train.engine.precision import Precision
-from train.engine.saved_for_backward import Probe, probe
+from train.engine.saved_for_backward import TrialPass, trial_pass
 from train.engine.step import Batch, Forward, Trainer
 
 TRAIN = Path(__file__).resolve().parent.parent
@@ -33,27 +33,27 @@ class Finding:
     remarks: list[str] = field(default_factory=list)
 
 
-def rehearse(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None) -> Probe:
+def trial_run(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None) -> TrialPass:
     """Forward and loss of a training step on `batch`, then an evaluation of `last`; nothing is left changed.
 
     `last` is the last evaluation batch, which may be shorter than others: a model may have fixed their size.
 
-    Raises `EngineFault` for what `probe` refuses, for logits that do not fit labels and `classes`, and for whatever
-    the model raises, naming the module, the operation and the line.
+    Raises `EngineFault` for what `trial_pass` refuses, for logits that do not fit labels and `classes`, and for
+    whatever the model raises, naming the module, the operation and the line.
     """
     where = _Where(trainer.model)
     try:
         with where.watching():
             forward = fitting(trainer.forward, classes)
-            found = probe(trainer.model, forward, trainer.loss, batch, trainer.precision)
+            measured = trial_pass(trainer.model, forward, trainer.loss, batch, trainer.precision)
             _evaluate_once(trainer, score, last, classes)
     except (EngineFault, Refused, Interrupted):
         raise
     except Exception as error:  # whatever a model raises
-        raise EngineFault(where.told(error)) from error
-    if faults := _idle_faults(where):
+        raise EngineFault(where.describe(error)) from error
+    if faults := _uncalled_faults(where):
         raise EngineFault(faults[0])
-    return found
+    return measured
 
 
 def _evaluate_once(trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> None:
@@ -108,8 +108,8 @@ def examine(
     try:
         with where.watching():
             forward = fitting(trainer.forward, classes)
-            found = probe(trainer.model, forward, trainer.loss, batch, trainer.precision)
-            finding.saved_mib, finding.module_outputs = found.saved_mib, found.matrix_dtypes
+            measured = trial_pass(trainer.model, forward, trainer.loss, batch, trainer.precision)
+            finding.saved_mib, finding.module_outputs = measured.saved_mib, measured.matrix_dtypes
             trainer.model.train()
             with trainer.precision.forward():
                 logits, labels = trainer.forward(trainer.model, batch)
@@ -119,11 +119,11 @@ def examine(
     except (EngineFault, Refused) as error:
         finding.faults.append(str(error))
     except Exception as error:  # whatever a model raises is what the user wants to hear about
-        finding.faults.append(where.told(error))
+        finding.faults.append(where.describe(error))
         if (module := where.module) and remedy and trainer.precision.matrix_dtype is not torch.float32:
             finding.remarks.append(f"fp32_modules=[{module}] would compute that module in FP32")
     else:
-        finding.faults += _idle_faults(where)
+        finding.faults += _uncalled_faults(where)
         finding.faults += _gradient_faults(trainer)
         overflows = _overflows(where.overflowed, trainer.precision)
         if not overflows and not (logits.isfinite().all() and loss.isfinite()):
@@ -134,9 +134,9 @@ def examine(
     return finding
 
 
-def _idle_faults(where: "_Where") -> list[str]:
-    idle = idle_islands(where.model, where.called)
-    return [f"fp32_modules: {_shortened(idle)}: never called by itself; name what calls it"] if idle else []
+def _uncalled_faults(where: "_Where") -> list[str]:
+    uncalled = uncalled_fp32_modules(where.model, where.called)
+    return [f"fp32_modules: {_shortened(uncalled)}: never called by itself; name what calls it"] if uncalled else []
 
 
 def _gradient_faults(trainer: Trainer) -> list[str]:
@@ -195,7 +195,7 @@ class _Where:
         """The path of the module that failed, empty when it was not in one."""
         return self.stack[-1] if self.stack else ""
 
-    def told(self, error: Exception) -> str:
+    def describe(self, error: Exception) -> str:
         """What went wrong, where in the model, and in which line of a file that is not the loop's own."""
         place = f"module {self.module!r}" if self.module else "the model or its loss"
         message = " ".join(str(error).split())

@@ -1,121 +1,139 @@
-"""One run: an experiment in one precision with one seed, from the command line to its record."""
+"""One run: an experiment in one precision with one seed, from its wiring to its record."""
 
 import math
-import shlex
 import shutil
-import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from train.cli import options as command
-from train.cli import signals
-from train.cli import terminal as console
+from reports.records import layout
+from reports.records.config import Experiment
+from reports.records.environment import Attempt, EffectivePrecision, Environment, RunPrecision
+from reports.records.metric import Metric
+from reports.records.summary import DIVERGED, FAILED, FINISHED, INTERRUPTED, Pretrained, Status, Steps, Summary
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
-from train.engine.fit import Batches, Progress, evaluate, fit, is_better, last_batch
+from train.engine.fit import Batches, Progress, fit, is_better, last_batch
 from train.engine.meter import Meter, synchronize
-from train.engine.precision import Precision, require_available
-from train.engine.saved_for_backward import Probe
-from train.experiment import environment
-from train.experiment import setup as assemble
-from train.experiment.config import load
+from train.engine.precision import Precision
+from train.engine.saved_for_backward import TrialPass
+from train.engine.step import Batch
+from train.experiment import environment, seeding
 from train.experiment.folder import BEST, LAST, RunFolder, lock_folder, open_folder
-from train.experiment.preflight import rehearse
-from train.experiment.setup import Build, digest_of
-from train.experiment.tasks import Task
-from train.tracking.record import Record
-from train.tracking.wandb_names import mirror_of_run
+from train.experiment.metrics import LOSS
+from train.experiment.preflight import trial_run
+from train.experiment.record import RunRecord, Tracker
+from train.experiment.setup import Script, Setup, digest_of, setup
 
 COMPUTE_SECONDS = 1.0
 
 
-def main(build: Build, task: Task, arguments: Sequence[str] | None = None) -> int:
-    """The command of a per-model script; returns its exit status."""
-    options = command.parser(f"train.{Path(sys.argv[0]).stem}", "Train one experiment in one precision with one seed.")
-    options.add_argument("--precision", required=True, help="fp32, tf32 (CUDA), bf16 or fp16")
-    options.add_argument("--seed", type=command.seed, default=0, help="of weights, data order and augmentation")
-    options.add_argument("--resume", default="auto", metavar="auto|never|FILE", help="where to go on from")
-    given = options.parse(arguments)
-    return command.finish(
-        lambda: (
-            Run(build, task, given.config, given.overrides, given.precision, given.seed)
-            .prepare(given.device, given.smoke)
-            .execute(given.out, given.resume)
-        ),
-        given.smoke,
-    )
+class Display(Protocol):
+    """What a person watches while it trains."""
+
+    def update(self, metrics: dict[str, float]) -> None: ...
+
+    def evaluated(self, step: int, values: Sequence[tuple[Metric, float]]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the command gives a run. `command` is how it was called.
+
+    `track(folder, run_id, experiment, precision, seed)` starts a tracker, `display(title, steps, done)` a display,
+    and `stop_requested` says whether a signal asked the run to stop.
+    """
+
+    track: Callable[[Path, str, Experiment, str, int], Tracker]
+    display: Callable[[str, int, int], Display]
+    stop_requested: Callable[[], bool]
+    command: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin: its wiring, its first batch, and what the trial pass measured."""
+
+    setup: Setup
+    first_batch: Batch
+    trial: TrialPass
+
+
+def prepare(
+    script: Script, path: Path, overrides: Sequence[str], precision: str, seed: int, device: str, smoke: bool = False
+) -> Prepared:
+    """Everything before the first write; raises `Refused` for whatever cannot work."""
+    config = script.read(path, overrides, smoke)
+    wired = setup(script, config, precision, seed, environment.resolve_device(device), smoke)
+    batch = next(wired.data.train.epoch(0))
+    try:
+        trial = trial_run(wired.trainer, wired.task.score, batch, last_batch(wired.data.evaluation), config.num_classes)
+    except EngineFault as error:
+        raise Refused(f"{config.name}: {error}") from error
+    return Prepared(wired, batch, trial)
+
+
+def execute(prepared: Prepared, out: Path, resume: str, services: Services) -> None:
+    """Train into `out` and write the record; a finished run is left as it is.
+
+    Raises `Refused`, `Interrupted`, `Diverged`, or `EngineFault` for whatever else ends the training.
+    """
+    wired = prepared.setup
+    name = layout.run_name(wired.precision.name, wired.seed)
+    path = layout.experiment_folder(out, wired.config.name, wired.smoke) / name
+    if wired.smoke and path.exists():  # figures of a smoke run are not worth keeping
+        with lock_folder(path):
+            shutil.rmtree(path)
+    folder = open_folder(path, wired.config, wired.precision.name, wired.seed, resume)
+    if folder.finished and resume not in ("auto", "never"):
+        raise Refused(f"{path} is finished already; to go on from {resume}, choose another --out")
+    if folder.finished:
+        print(f"{path}: finished already", flush=True)
+        return
+    Run(prepared, folder, services).train()
 
 
 class Run:
-    """The parts of one run, wired: `prepare` refuses whatever cannot work, `execute` trains."""
+    """The training of one run in its folder, resumed from the folder's checkpoint where there is one."""
 
-    def __init__(
-        self, build: Build, task: Task, path: Path, overrides: Sequence[str], precision: str, seed: int
-    ) -> None:
-        self.build, self.task, self.path, self.overrides = build, task, path, overrides
-        self.precision_name, self.seed = precision, seed
+    def __init__(self, prepared: Prepared, folder: RunFolder, services: Services) -> None:
+        self.prepared, self.folder, self.services = prepared, folder, services
+        self.setup = prepared.setup
+        self.trainer = self.setup.trainer
+        self.meter = Meter(self.setup.device)
         self.progress = Progress()
+        self.final_weights: str | None = None
+        if folder.checkpoint is not None:
+            self._resume()
+        folder.begin(self.setup.config, self._environment(), self._attempt())
+        config, precision, seed = self.setup.config, self.setup.precision.name, self.setup.seed
+        tracker = services.track(folder.path, folder.run_id, config, precision, seed)
+        history = folder.checkpoint.history if folder.checkpoint else []
+        self.record = RunRecord(folder.path, history, tracker)
+        title = f"{config.name} {layout.run_name(precision, seed)}"
+        self.display = services.display(title, self.setup.plan.steps, self.trainer.step_count)
 
-    def prepare(self, device: str, smoke: bool = False) -> "Run":
-        """Everything up to the first write; raises `Refused`."""
-        self.smoke = smoke
-        config = load(self.path, self.overrides)
-        if (script := assemble.script_name(self.build)) not in (None, config.model):
-            raise Refused(f"{self.path} is for model {config.model!r}, but this is the script of {script!r}")
-        self.config = assemble.resolve(self.task, config, smoke)
-        self.device = environment.resolve_device(device)
-        require_available(self.precision_name, self.device)
-        assemble.set_up_process(self.config, self.device)
-        self.precision = assemble.build_precision(self.precision_name, self.config, self.device)
-        self.model = assemble.build_model(self.build, self.config, self.seed, self.device)
-        self.initial_weights = digest_of(self.model)
-        self.train, self.evaluation = self.task.load(self.config, self.seed, self.device, smoke)
-        self.plan = assemble.plan(self.config, self.train)
-        assemble.seed_everything(self.seed)
-        self.trainer = assemble.build_trainer(self.model, self.task, self.config, self.train, self.precision)
-        self.first_batch = next(self.train.epoch(0))
-        try:
-            self.probe: Probe = rehearse(
-                self.trainer, self.task.score, self.first_batch, last_batch(self.evaluation), self.config.num_classes
-            )
-        except EngineFault as error:
-            raise Refused(f"{self.config.name}: {error}") from error
-        return self
-
-    def execute(self, out: Path, resume: str) -> int:
-        """Train into `out` and write the record; returns the exit status."""
-        self.signals = signals.Signals()
-        name = f"{self.precision_name}-s{self.seed}"
-        path = (out / "smoke" if self.smoke else out) / self.config.name / name
-        if self.smoke and path.exists():  # figures of a smoke run are not worth keeping
-            with lock_folder(path):
-                shutil.rmtree(path)
-        self.folder = open_folder(path, self.config, self.precision_name, self.seed, resume)
-        if self.folder.finished and resume not in ("auto", "never"):
-            raise Refused(f"{path} is finished already; to go on from {resume}, choose another --out")
-        if self.folder.finished:
-            print(f"{self.folder.path}: finished already", flush=True)
-            return command.STATUS["finished"]
-        self.meter = Meter(self.device)
-        if self.folder.state is not None:
-            self._restore(self.folder)
-        self._begin(name)
+    def train(self) -> None:
+        """Train to the end, whatever it is, and close the record with it."""
         started = time.perf_counter()
-        status, reason = "failed", None
+        status: Status = FAILED
+        reason: str | None = None
         try:
             self._fit()
-            status = "finished"
+            self._finish()
+            status = FINISHED
         except Interrupted as error:
-            status, reason = "interrupted", str(error)
+            status, reason = INTERRUPTED, str(error)
             raise
         except Diverged as error:
-            status, reason = "diverged", str(error)
-            self._log(self.trainer.read_window())  # with the value that is not finite, as it was
+            status, reason = DIVERGED, str(error)
+            self._log(self.trainer.read_metrics())  # with the value that is not finite, as it was
             raise
         except Refused as error:  # of a sample that is read only now
             reason = str(error)
@@ -127,175 +145,168 @@ class Run:
             traceback.print_exc()
             raise EngineFault(reason) from error
         finally:
-            self.bar.stop()
-            self._close(status, reason, time.perf_counter() - started)
-        return command.STATUS[status]
-
-    def _close(self, status: str, reason: str | None, seconds: float) -> None:
-        """End the record. A disk that does not take it fails a finished run; one that failed has said why already."""
-        try:
-            self.record.close(self._summary(status, reason, seconds), command.STATUS[status])
-        except OSError as error:
-            if status == "finished":
-                raise
-            if status != "failed":
-                print(f"warning: {error}", flush=True)
-        if where := self.record.mirror.location():
-            print(where, flush=True)
-
-    def _restore(self, folder: RunFolder) -> None:
-        assert folder.state is not None
-        state = folder.state
-        if state["trainer"]["step"] > self.plan.steps:
-            raise Refused(f"{folder.path} is at step {state['trainer']['step']} already, beyond {self.plan.steps}")
-        self.trainer.load_state_dict(state["trainer"])
-        self.progress = Progress(**state["progress"])
-        self.meter.load_state_dict(state["meter"])
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            checkpoint.restore_random_state(state.get("random"))
-        for warning in caught:
-            print(f"warning: {warning.message}", flush=True)
-        print(f"{folder.path}: going on from step {self.trainer.step_count} of {self.plan.steps}", flush=True)
-        for key, (before, after) in folder.changed.items():
-            print(f"  {key}: {before} -> {after}", flush=True)
-        if folder.changed:
-            print(f"  the schedule now ends at step {self.plan.steps}", flush=True)
-
-    def _begin(self, name: str) -> None:
-        facts = {**environment.describe(self.device), "precision": self._precision_facts(), "seed": self.seed}
-        attempt = {
-            "command": shlex.join(["python", "-m", f"train.{self.config.model}", *sys.argv[1:]]),
-            "from_step": self.trainer.step_count,
-            "changed": {key: list(values) for key, values in self.folder.changed.items()} if self.folder.state else {},
-        }
-        self.folder.begin(self.config, facts, attempt)
-        mirror = mirror_of_run(self.folder.path, self.folder.run_id, self.config, self.precision_name, self.seed)
-        self.record = Record(self.folder.path, self.folder.history, mirror)
-        self.bar = console.Progress(f"{self.config.name} {name}", self.plan.steps, self.trainer.step_count)
+            self.display.stop()
+            self._close(self._summary(status, reason, time.perf_counter() - started))
 
     def _fit(self) -> None:
         fit(
             self.trainer,
-            self.train,
-            self.plan,
+            self.setup.data.train,
+            self.setup.plan,
             self.meter,
             self.progress,
             on_log=self._log,
             on_evaluate=self._evaluate,
             on_checkpoint=lambda: self._save(LAST),
-            stop_requested=lambda: self.signals.requested,
-            tokens=self.task.tokens,
+            stop_requested=self.services.stop_requested,
+            tokens=self.setup.task.tokens,
         )
-        loss = self.record.last().get("eval/loss", math.nan)
-        if not math.isfinite(loss):
-            raise Diverged(f"step {self.trainer.step_count}: the evaluation loss of the final weights is {loss}")
-        if self.precision_name != "fp32":
-            full = Precision("fp32", self.device)
-            metrics = self._score(full, self.evaluation)
-            self.record.log({"train/step": self.trainer.step_count} | {f"{key}_fp32": v for key, v in metrics.items()})
-            self.precision.activate()
+
+    def _finish(self) -> None:
+        """Measure the final weights: once more in FP32, and the speed of steps without a loader."""
+        step, last = self.trainer.step_count, self.record.last()
+        for metric in (LOSS.metric, self.setup.task.metric):  # NaN logits have a best class too, but no loss
+            value = last.get(metric.key, math.nan if metric is self.setup.task.metric else 0.0)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise Diverged(f"step {step}: the evaluation {metric.label} of the final weights is {value}")
+        if self.setup.precision.name != layout.BASELINE:
+            values = self._score(self.setup.data.evaluation, Precision(layout.BASELINE, self.setup.device))
+            metrics = {metric.key: metric.fp32_key for metric in self.setup.task.metrics}
+            self.record.log(step, {metrics[key]: value for key, value in values.items()})
+            self.setup.precision.activate()
         self.final_weights = digest_of(self.trainer.evaluated_model)
-        self.record.log({"train/step": self.trainer.step_count, **self._compute_throughput()})
+        self.record.log(step, {"throughput/compute_samples_per_sec": self._compute_throughput()})
 
-    def _log(self, metrics: dict[str, Any]) -> None:
-        self.record.log({**metrics, "memory/saved_for_backward_mib": self.probe.saved_mib})
-        self.bar.update(metrics)
+    def _log(self, metrics: dict[str, float]) -> None:
+        saved = {"memory/saved_for_backward_mib": self.prepared.trial.saved_mib}
+        reason = {"throughput/reason": self.meter.unmeasured_reason}
+        self.record.log(self.trainer.step_count, {**metrics, **reason, **saved})
+        self.display.update(metrics)
 
-    def _score(self, precision: Precision, batches: Batches) -> dict[str, float]:
-        totals = evaluate(
-            self.trainer.evaluated_model,
-            self.task.forward,
-            self.task.score,
-            batches,
-            precision,
-            stop_requested=lambda: self.signals.requested,
-        )
-        return self.task.summarise(totals)
+    def _score(self, batches: Batches, precision: Precision | None = None) -> dict[str, float]:
+        return self.setup.evaluate(batches, precision, self.services.stop_requested)
 
     def _evaluate(self) -> None:
-        metrics = self._score(self.precision, self.evaluation)
-        if (held_out := getattr(self.train, "held_out", None)) is not None:
-            found = self._score(self.precision, held_out)
-            metrics |= {key.replace("eval/", "eval/held_out_"): value for key, value in found.items()}
-        step = self.trainer.step_count
-        self.record.log({"train/step": step, **metrics})
-        self.bar.evaluated(step, metrics)
-        value = metrics[f"eval/{self.task.metric}"]
-        if is_better(value, self.progress.best, self.task.higher_is_better):
+        step, task, data = self.trainer.step_count, self.setup.task, self.setup.data
+        values = self._score(data.evaluation)
+        if data.held_out is not None:
+            keys = {metric.key: metric.held_out_key for metric in task.metrics}
+            values |= {keys[key]: value for key, value in self._score(data.held_out).items()}
+        self.record.log(step, values)
+        self.display.evaluated(step, [(metric, values[metric.key]) for metric in task.metrics if metric.key in values])
+        value = values[task.metric.key]
+        if is_better(value, self.progress.best, task.metric.higher_is_better):
             self.progress.best = value
-            self.progress.evaluated_step = step  # what this checkpoint goes on from need not evaluate again
+            self.progress.evaluated_step = step  # a run that resumes from this checkpoint need not evaluate again
             self._save(BEST)
 
     def _save(self, name: str) -> None:
+        config, precision, seed = self.setup.config, self.setup.precision.name, self.setup.seed
         checkpoint.save(
             self.folder.path / name,
             {
-                "identity": {
-                    "config": self.config.model_dump(),
-                    "precision": self.precision_name,
-                    "seed": self.seed,
-                },
+                "identity": {"config": config.model_dump(), "precision": precision, "seed": seed},
                 "run_id": self.folder.run_id,
                 "lines": len(self.record.rows),
                 "trainer": self.trainer.state_dict(),
                 "progress": asdict(self.progress),
                 "meter": self.meter.state_dict(),
-                "random": checkpoint.random_state(),
+                "random": seeding.random_state(),
             },
         )
 
-    def _compute_throughput(self) -> dict[str, float]:
+    def _resume(self) -> None:
+        assert self.folder.checkpoint is not None
+        state, steps, path = self.folder.checkpoint.state, self.setup.plan.steps, self.folder.path
+        if state["trainer"]["step"] > steps:
+            raise Refused(f"{path} is at step {state['trainer']['step']} already, beyond {steps}")
+        self.trainer.load_state_dict(state["trainer"])
+        self.progress = Progress(**state["progress"])
+        self.meter.load_state_dict(state["meter"])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            seeding.restore_random_state(state.get("random"))
+        for warning in caught:
+            print(f"warning: {warning.message}", flush=True)
+        print(f"{path}: resumes from step {self.trainer.step_count} of {steps}", flush=True)
+        for change in self.folder.changes:
+            print(f"  {change.key}: {change.before} -> {change.after}", flush=True)
+        if self.folder.changes:
+            print(f"  the schedule now ends at step {steps}", flush=True)
+
+    def _compute_throughput(self) -> float:
         """Samples per second of steps at rate 0 on one batch that is on the device already: the last thing to do."""
-        self.model.train()
-        step, applied, schedule = self.trainer.step_count, self.trainer.applied_step, self.trainer.schedule
-        self.trainer.schedule = lambda step: 0.0
-        samples = len(self.first_batch["labels"])
+        trainer, batch, device = self.trainer, self.prepared.first_batch, self.setup.device
+        self.setup.model.train()
+        before = trainer.step_count, trainer.applied_step, trainer.schedule
+        trainer.schedule = lambda step: 0.0
         steps = 0
-        self.trainer.step([self.first_batch])
-        synchronize(self.device)
+        trainer.step([batch])
+        synchronize(device)
         started = time.perf_counter()
         while steps < 3 or time.perf_counter() - started < COMPUTE_SECONDS:
-            self.trainer.step([self.first_batch])
+            trainer.step([batch])
             steps += 1
-        synchronize(self.device)
+        synchronize(device)
         seconds = time.perf_counter() - started
-        self.trainer.step_count, self.trainer.applied_step, self.trainer.schedule = step, applied, schedule
-        return {"throughput/compute_samples_per_sec": samples * steps / seconds}
+        trainer.step_count, trainer.applied_step, trainer.schedule = before
+        return len(batch["labels"]) * steps / seconds
 
-    def _precision_facts(self) -> dict[str, Any]:
-        return {
-            "requested": self.precision_name,
-            "effective": self.precision.describe(),
-            "module_outputs": self.probe.matrix_dtypes,
-        }
+    def _close(self, summary: Summary) -> None:
+        """End the record. A disk that does not take it fails a finished run; one that failed has said why already."""
+        try:
+            self.record.close(summary, int(summary.status != FINISHED))
+        except OSError as error:
+            if summary.status == FINISHED:
+                raise
+            if summary.status != FAILED:
+                print(f"warning: {error}", flush=True)
+        if where := self.record.tracker.location():
+            print(where, flush=True)
 
-    def _summary(self, status: str, reason: str | None, seconds: float) -> dict[str, Any]:
+    def _precision(self) -> RunPrecision:
+        return RunPrecision(
+            requested=self.setup.precision.name,
+            effective=EffectivePrecision(**asdict(self.setup.precision.describe())),
+            module_outputs=self.prepared.trial.matrix_dtypes,
+        )
+
+    def _environment(self) -> Environment:
+        machine = environment.describe(self.setup.device)
+        return Environment(**dict(machine), precision=self._precision(), seed=self.setup.seed)
+
+    def _attempt(self) -> Attempt:
+        return Attempt(command=self.services.command, from_step=self.trainer.step_count)
+
+    def _summary(self, status: Status, reason: str | None, seconds: float) -> Summary:
+        wired, metric = self.setup, self.setup.task.metric
         steps, applied = self.trainer.step_count, self.trainer.applied_step
-        metrics = self.record.last()
-        return {
-            "experiment": self.config.name,
-            "config_sha256": self.config.digest(),
-            "status": status,
-            "reason": reason,
-            "smoke": self.smoke,
-            "precision": self._precision_facts(),
-            "seed": self.seed,
-            "device": environment.device_name(self.device),
-            "metric": f"eval/{self.task.metric}",
-            "higher_is_better": self.task.higher_is_better,
-            "final": metrics,
-            "best": {f"eval/{self.task.metric}": self.progress.best},
-            "steps": {"planned": self.plan.steps, "attempted": steps, "applied": applied},
-            "skipped_steps": steps - applied if self.precision.arithmetic.scaled else 0,
-            "nonfinite_loss_steps": self.record.nonfinite_loss_steps,
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "pretrained": getattr(self.model, "pretrained", None),
-            "train_samples": self.train.samples,
-            "eval_samples": self.evaluation.samples,
-            "warmup_steps": self.meter.warmup_steps,
-            "attempt_seconds": round(seconds, 3),
-            "initial_weights_sha256": self.initial_weights,
-            "data_order_sha256": self.train.digest(),
-            "final_weights_sha256": getattr(self, "final_weights", None),
-        }
+        pretrained = getattr(wired.model, "pretrained", None)  # what the loaders of `models` leave on it
+        final = self.record.last()
+        return Summary(
+            experiment=wired.config.name,
+            config_sha256=wired.config.digest(),
+            status=status,
+            reason=reason,
+            smoke=wired.smoke,
+            precision=self._precision(),
+            seed=wired.seed,
+            device=environment.device_name(wired.device),
+            metric=metric.key,
+            higher_is_better=metric.higher_is_better,
+            metrics=[metric for metric in wired.task.metrics if metric.key in final or metric == wired.task.metric],
+            final=dict(final),
+            best={metric.key: self.progress.best},
+            steps=Steps(planned=wired.plan.steps, attempted=steps, applied=applied),
+            skipped_steps=steps - applied if wired.precision.arithmetic.scaled else 0,
+            nonfinite_loss_steps=self.record.nonfinite_loss_steps,
+            parameters=sum(parameter.numel() for parameter in wired.model.parameters()),
+            pretrained=Pretrained(**pretrained) if pretrained else None,
+            train_samples=wired.data.train.samples,
+            eval_samples=wired.data.evaluation.samples,
+            warmup_steps=self.meter.warmup_steps,
+            attempt_seconds=round(seconds, 3),
+            initial_weights_sha256=wired.initial_weights,
+            data_order_sha256=wired.data.train.digest(),
+            final_weights_sha256=self.final_weights,
+        )

@@ -1,65 +1,130 @@
-"""The parts of an experiment, each built in one place: configuration, weights, precision, trainer, plan."""
+"""One wiring of an experiment: script, data, model, optimizer, precision, trainer and plan."""
 
+import copy
 import hashlib
 import importlib
-import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import UninitializedParameter
 
-from train.data.source import rely_on_cache_without_network, root_cause
+from reports.records.config import Experiment
+from train.data.hub import rely_on_cache_without_network, root_cause
+from train.data.specification import Splits
 from train.engine.allocator import keep_freed_memory
 from train.engine.errors import Refused
-from train.engine.fit import Batches, Plan, steps_per_epoch
-from train.engine.fp32_modules import keep_in_fp32
-from train.engine.precision import Precision, ScalerSettings
+from train.engine.fit import Batches, Plan, evaluate, steps_per_epoch
+from train.engine.precision import Precision, ScalerSettings, require_available
 from train.engine.step import Trainer
-from train.experiment.config import Experiment, load
-from train.experiment.optimizers import build_optimizer, build_schedule, parameter_groups
+from train.experiment.config import load
+from train.experiment.optimizers import build_optimizer, build_schedule
+from train.experiment.seeding import seed_everything
 from train.experiment.tasks import Task
 
 Build = Callable[[Experiment], nn.Module]
 
 
-def resolve(task: Task, config: Experiment, smoke: bool = False) -> Experiment:
-    """The experiment with nothing left open: the class count is the data set's unless the file gives one."""
-    classes = config.num_classes or task.facts(config.data.name).classes
-    changes: dict[str, Any] = {"num_classes": classes}
-    if smoke:
-        # Large enough to pass through warm-up, an evaluation and a checkpoint, small enough for any machine.
-        batch_size = min(config.batch_size, 8)
-        limits = {"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8}
-        length = config.data.length and min(config.data.length, 64)
-        held_out = config.data.held_out and 8
-        data = config.data.model_copy(update={**limits, "length": length, "held_out": held_out})
-        schedule = config.schedule.model_copy(update={"warmup": 0, "milestones": []})
-        changes |= {"epochs": None, "max_steps": 4, "batch_size": batch_size, "accumulate": 1}
-        changes |= {"workers": 0, "log_every": 1}
-        changes |= {"eval_every": None, "checkpoint_every": 2, "data": data, "schedule": schedule}
-        changes["pretrained"] = False  # a smoke run needs no download
-    return config.model_copy(update=changes)
+@dataclass(frozen=True)
+class Script:
+    """What a per-model training script defines."""
+
+    build: Build
+    task: Task
+
+    def read(self, path: Path, overrides: Sequence[str], smoke: bool = False) -> Experiment:
+        """The experiment in `path` with nothing left open. Raises `Refused` for one of another script."""
+        config = load(path, overrides)
+        if (name := self.name) not in (None, config.model):
+            raise Refused(f"{path} is for model {config.model!r}, but this is the script of {name!r}")
+        classes = config.num_classes or self.task.entry(config.data.name).classes
+        config = config.model_copy(update={"num_classes": classes})
+        return config.smoke() if smoke else config
+
+    @property
+    def name(self) -> str | None:
+        """The name of the script that runs as the program and defines `build`; None for any other `build`."""
+        specification = getattr(sys.modules.get(self.build.__module__), "__spec__", None)
+        if self.build.__module__ != "__main__" or specification is None:
+            return None
+        return str(specification.name).rpartition(".")[2]
+
+
+def script_of(path: Path, overrides: Sequence[str] = ()) -> Script:
+    """The training script that the experiment in `path` names."""
+    module = importlib.import_module(f"train.{load(path, overrides).model}")
+    return Script(module.build, module.task)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parts of one run, wired. `initial_weights` is the SHA-256 of the model before its first step."""
+
+    script: Script
+    config: Experiment
+    seed: int
+    device: torch.device
+    smoke: bool
+    precision: Precision
+    model: nn.Module
+    initial_weights: str
+    data: Splits
+    plan: Plan
+    trainer: Trainer
+
+    @property
+    def task(self) -> Task:
+        return self.script.task
+
+    def trainer_on_copy(self) -> Trainer:
+        """A trainer on a copy of the model; the precision, and so the loss scale, is shared."""
+        return _build_trainer(copy.deepcopy(self.model), self.task, self.config, self.plan, self.data, self.precision)
+
+    def evaluate(
+        self, batches: Batches, precision: Precision | None = None, stop_requested: Callable[[], bool] = lambda: False
+    ) -> dict[str, float]:
+        """The metrics of the weights to evaluate, by `Metric.key`, in the run's precision unless another is given."""
+        task, model = self.task, self.trainer.evaluated_model
+        return task.summarise(
+            evaluate(model, task.forward, task.score, batches, precision or self.precision, stop_requested)
+        )
+
+
+def setup(
+    script: Script,
+    config: Experiment,
+    precision: str,
+    seed: int,
+    device: torch.device,
+    smoke: bool = False,
+    data: Splits | None = None,
+) -> Setup:
+    """Wire a run; `data` of another setup of the same experiment and seed need not be loaded again.
+
+    Raises `Refused` for a precision that the device cannot run, for data, and for a model that does not fit.
+    """
+    require_available(precision, device)
+    set_up_process(config, device)
+    engine = Precision(precision, device, ScalerSettings(**config.scaler.model_dump()))
+    model = build_model(script.build, config, seed, device)
+    initial_weights = digest_of(model)
+    data = data or script.task.data(config, seed, device, smoke)
+    plan = _plan(config, data.train)
+    seed_everything(seed)
+    trainer = _build_trainer(model, script.task, config, plan, data, engine)
+    return Setup(script, config, seed, device, smoke, engine, model, initial_weights, data, plan, trainer)
 
 
 def set_up_process(config: Experiment, device: torch.device) -> None:
-    """Settings of the process that hold in every precision; to be called before anything large is made."""
+    """Settings of the process that hold in every precision, made before anything large is."""
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = not config.deterministic
         torch.backends.cudnn.deterministic = config.deterministic
     else:
         keep_freed_memory()
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch (all devices)."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 def build_model(build: Build, config: Experiment, seed: int, device: torch.device) -> nn.Module:
@@ -81,6 +146,15 @@ def build_model(build: Build, config: Experiment, seed: int, device: torch.devic
     return model.to(device=device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
 
+def digest_of(model: nn.Module) -> str:
+    """SHA-256 over names, shapes and bytes of all weights and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def _check_built(model: object, config: Experiment) -> None:
     where = f"{config.name}: build of train.{config.model}"
     if not isinstance(model, nn.Module):
@@ -97,41 +171,8 @@ def _check_built(model: object, config: Experiment) -> None:
         raise Refused(f"pretrained: train.{config.model} loads no weights; leave it false, not {config.pretrained}")
 
 
-def build_precision(name: str, config: Experiment, device: torch.device) -> Precision:
-    """The precision with the experiment's scaler settings."""
-    return Precision(name, device, ScalerSettings(**config.scaler.model_dump()))
-
-
-def build_trainer(model: nn.Module, task: Task, config: Experiment, train: Batches, precision: Precision) -> Trainer:
-    """Model, optimizer and schedule of an experiment, ready to step."""
-    keep_in_fp32(model, config.fp32_modules, precision)
-    per_epoch = steps_per_epoch(train, config.accumulate)
-    unit = per_epoch if config.epochs is not None else 1
-    settings = config.optimizer.model_dump()
-    groups = parameter_groups(model, settings.pop("weight_decay"), settings.pop("decay_norm_and_bias"))
-    schedule = build_schedule(
-        config.schedule.name,
-        total=plan(config, train).steps,
-        warmup=round(config.schedule.warmup * unit),
-        final=config.schedule.final,
-        milestones=[round(milestone * unit) for milestone in config.schedule.milestones],
-        gamma=config.schedule.gamma,
-    )
-    return Trainer(
-        model,
-        task.forward,
-        task.loss(config),
-        task.weight,
-        [build_optimizer(groups=groups, device=precision.device, **settings)],
-        schedule,
-        precision,
-        clip_norm=config.clip_norm,
-        ema_decay=config.ema_decay,
-    )
-
-
-def plan(config: Experiment, train: Batches) -> Plan:
-    """The experiment's length and cadence in steps; without `eval_every` it evaluates after each epoch."""
+def _plan(config: Experiment, train: Batches) -> Plan:
+    """Length and cadence in steps; without `eval_every` an evaluation follows each epoch."""
     per_epoch = steps_per_epoch(train, config.accumulate)
     eval_every = config.eval_every or per_epoch
     return Plan(
@@ -143,25 +184,37 @@ def plan(config: Experiment, train: Batches) -> Plan:
     )
 
 
-def digest_of(model: nn.Module) -> str:
-    """SHA-256 over names, shapes and bytes of all weights and buffers."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def script_name(build: Build) -> str | None:
-    """The name of the training script that runs as the program and defines `build`; None for any other `build`."""
-    specification = getattr(sys.modules.get(build.__module__), "__spec__", None)
-    if build.__module__ != "__main__" or specification is None:
-        return None
-    return str(specification.name).rpartition(".")[2]
-
-
-def script_of(path: Path, overrides: Sequence[str], smoke: bool = False) -> tuple[Build, Task, Experiment]:
-    """What the training script that an experiment names defines, and the resolved experiment."""
-    config = load(path, overrides)
-    script = importlib.import_module(f"train.{config.model}")
-    return script.build, script.task, resolve(script.task, config, smoke)
+def _build_trainer(
+    model: nn.Module, task: Task, config: Experiment, plan: Plan, data: Splits, precision: Precision
+) -> Trainer:
+    unit = steps_per_epoch(data.train, config.accumulate) if config.epochs is not None else 1
+    schedule = build_schedule(
+        config.schedule.name,
+        total=plan.steps,
+        warmup=round(config.schedule.warmup * unit),
+        final=config.schedule.final,
+        milestones=[round(milestone * unit) for milestone in config.schedule.milestones],
+        gamma=config.schedule.gamma,
+    )
+    optimizer = build_optimizer(
+        model,
+        config.optimizer.name,
+        config.optimizer.lr,
+        config.optimizer.weight_decay,
+        config.optimizer.decay_norm_and_bias,
+        config.optimizer.fused,
+        config.optimizer.arguments,
+        precision.device,
+    )
+    return Trainer(
+        model,
+        task.forward,
+        task.loss(config),
+        task.weight,
+        [optimizer],
+        schedule,
+        precision,
+        clip_norm=config.clip_norm,
+        ema_decay=config.ema_decay,
+        fp32_modules=config.fp32_modules,
+    )

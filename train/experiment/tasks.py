@@ -1,42 +1,65 @@
-"""What a task is: how a batch becomes logits, what the loss is, and how evaluation is scored."""
+"""What a task is: how a batch becomes logits, what the loss is, how it is evaluated, and on what data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.data import text, text_sets, vision
-from train.data.sequences import IGNORED
-from train.engine.errors import EngineFault
-from train.engine.fit import Batches, Score
+from models import text as text_models
+from reports.records.config import Experiment
+from reports.records.metric import Metric
+from train.data import catalog, images, text
+from train.data.catalog import ImageSet, TextSet
+from train.data.specification import DataSpec, Splits
+from train.data.tokens import IGNORED
+from train.engine.errors import EngineFault, Refused
 from train.engine.step import Batch, Forward, Loss
-from train.experiment.config import Experiment
+from train.experiment.metrics import ACCURACY, LOSS, PERPLEXITY, TOP5_ACCURACY, Measure, Sums, compute, count
 
 
 @dataclass(frozen=True)
 class Task:
     """The seam between a kind of model and the engine.
 
-    `metric` is the name under `eval/` that decides which weights are best and which number a comparison
-    is about, `higher_is_better` its direction. `summarise` turns the sums of `score` into metrics.
+    `forward(model, batch)` gives logits and labels, `loss(config)` the loss over both, `weight(batch)` the number of
+    labels that the loss is a mean over, `tokens(batch)` the positions that a text model computes. The first of
+    `measures` decides which weights are best and what a comparison is about. `load(spec)` gives the batches of the
+    data set that `entry(name)` describes.
     """
 
-    metric: str
-    higher_is_better: bool
     forward: Forward
     loss: Callable[[Experiment], Loss]
     weight: Callable[[Batch], float | Tensor]
     tokens: Callable[[Batch], int]
-    score: Score
-    summarise: Callable[[Mapping[str, Tensor]], dict[str, float]]
-    load: Callable[..., tuple[Batches, Batches]]
-    facts: Callable[[str], Any]
+    measures: tuple[Measure, ...]
+    entry: Callable[[str], ImageSet | TextSet]
+    load: Callable[[DataSpec], Splits]
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that decides."""
+        return self.measures[0].metric
+
+    @property
+    def metrics(self) -> list[Metric]:
+        return [measure.metric for measure in self.measures]
+
+    def score(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The sums of one batch, to be added up over all."""
+        return count(self.measures, logits, labels)
+
+    def summarise(self, sums: Sums) -> dict[str, float]:
+        """The metrics by `Metric.key`."""
+        return compute(self.measures, sums)
+
+    def data(self, config: Experiment, seed: int, device: torch.device, smoke: bool) -> Splits:
+        """The batches of an experiment; raises `Refused` for data that are missing, damaged or do not fit."""
+        return self.load(_specification(self.entry(config.data.name), config, seed, device, smoke))
 
 
-def cross_entropy(config: Experiment) -> Callable[[Tensor, Tensor], Tensor]:
+def cross_entropy(config: Experiment) -> Loss:
     """Mean cross entropy of float32 logits (..., C) over labels (...) that count, with the label smoothing."""
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -72,67 +95,86 @@ def count_labels(batch: Batch) -> Tensor:
 
 
 def count_tokens(batch: Batch) -> int:
-    """Positions that a text model computes, the filling of shorter sequences included; 0 for images."""
+    """Positions that a text model computes, padding included; 0 for images."""
     return sum(tokens.numel() for name, tokens in batch.items() if name in ("input_ids", "decoder_input_ids"))
 
 
-def score_labels(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Integer counts over labels that count, and the summed cross entropy in float64.
+def _specification(
+    entry: ImageSet | TextSet, config: Experiment, seed: int, device: torch.device, smoke: bool
+) -> DataSpec:
+    if isinstance(entry, ImageSet) and config.vocab_size is not None:
+        raise Refused(f"vocab_size: has no meaning for images; leave it null, not {config.vocab_size}")
+    data = config.data
+    return DataSpec(
+        name=data.name,
+        batch_size=config.batch_size,
+        eval_batch_size=data.eval_batch_size or config.batch_size,
+        seed=seed,
+        device=device,
+        classes=config.num_classes,
+        length=data.length,
+        augment=data.augment,
+        train_samples=data.train_samples,
+        eval_samples=data.eval_samples,
+        held_out=data.held_out,
+        mean=data.mean,
+        std=data.std,
+        workers=config.workers,
+        channels_last=config.channels_last,
+        stand_in=smoke,
+        vocab_size=_vocab_size(entry, config) if isinstance(entry, TextSet) else None,
+        tokenizer=_tokenizer(config) if isinstance(entry, TextSet) and entry.needs_tokenizer else None,
+    )
 
-    A sum in half sticks at 256 or overflows. `whole` counts the samples whose labels are all right.
-    """
-    counted = labels != IGNORED
-    right = logits.argmax(dim=-1) == labels
-    losses = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none")
-    return {
-        "loss": losses.double().sum(),
-        "labels": counted.sum(),
-        "correct": (right & counted).sum(),
-        "whole": (right | ~counted).flatten(1).all(dim=1).sum() if labels.ndim > 1 else right.sum(),
-        "samples": torch.tensor(len(labels)),
-    }
+
+def _vocab_size(entry: TextSet, config: Experiment) -> int:
+    """Rows of the embedding; asking the architecture loads transformers, so it comes last."""
+    return config.vocab_size or entry.vocabulary or _architecture_vocab_size(config)
 
 
-def summarise_classes(totals: Mapping[str, Tensor]) -> dict[str, float]:
-    """`eval/loss` (nats a label) and `eval/accuracy` (fraction of samples that are right).
+def _architecture_vocab_size(config: Experiment) -> int:
+    if config.arch not in text_models.ARCHITECTURES and not config.pretrained:
+        known = ", ".join(text_models.ARCHITECTURES)
+        raise Refused(f"vocab_size: must be given for arch {config.arch!r}, which is none of {known}")
+    try:
+        return text_models.vocabulary_size(config.arch, config.pretrained)
+    except ValueError as error:
+        raise Refused(f"{config.name}: {error}") from error
 
-    A generated sequence is right when all of its labels are, each given the right ones before it; that
-    is when greedy decoding would have produced it.
-    """
-    accuracy = int(totals["whole"]) / int(totals["samples"])
-    return {"eval/loss": totals["loss"].item() / int(totals["labels"]), "eval/accuracy": accuracy}
 
-
-def summarise_language(totals: Mapping[str, Tensor]) -> dict[str, float]:
-    """`eval/loss` (nats a token) and `eval/perplexity`."""
-    loss = totals["loss"].cpu() / int(totals["labels"])
-    return {"eval/loss": loss.item(), "eval/perplexity": loss.exp().item()}
+def _tokenizer(config: Experiment) -> str | None:
+    """The folder or the Hub's name of the pretrained model's tokenizer; None trains one."""
+    if not config.pretrained:
+        return None
+    try:
+        return text_models.origin(config.arch, config.pretrained)
+    except ValueError as error:
+        raise Refused(f"{config.name}: {error}") from error
 
 
 image_classification = Task(
-    metric="accuracy",
-    higher_is_better=True,
     forward=classify_images,
     loss=cross_entropy,
     weight=count_samples,
     tokens=count_tokens,
-    score=score_labels,
-    summarise=summarise_classes,
-    load=vision.load,
-    facts=vision.image_set,
+    measures=(ACCURACY, LOSS, TOP5_ACCURACY),
+    entry=catalog.image_set,
+    load=images.load,
 )
 sequence_classification = replace(
-    image_classification, forward=read_text, load=text.load_classification, facts=text_sets.classified
+    image_classification, forward=read_text, entry=catalog.classification_set, load=text.load_classification
 )
 language_modelling = replace(
     sequence_classification,
-    metric="loss",
-    higher_is_better=False,
     weight=count_labels,
-    summarise=summarise_language,
+    measures=(LOSS, PERPLEXITY),
+    entry=catalog.language_set,
     load=text.load_language,
-    facts=text_sets.language,
 )
 sequence_to_sequence = replace(
-    sequence_classification, weight=count_labels, load=text.load_sequence_to_sequence, facts=text_sets.translated
+    sequence_classification,
+    weight=count_labels,
+    measures=(ACCURACY, LOSS),
+    entry=catalog.sequence_to_sequence_set,
+    load=text.load_sequence_to_sequence,
 )

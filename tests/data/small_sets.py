@@ -1,4 +1,4 @@
-"""Small data sets in the Hub's parquet layout, and the experiments that read them."""
+"""Small data sets in the Hub's parquet layout, and specifications that read them."""
 
 import io
 from collections.abc import Sequence
@@ -6,18 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
-from train.experiment.config import Experiment
+from train.data.images_in_memory import ImagesInMemory
+from train.data.specification import DataSpec, Splits
+
+CPU = torch.device("cpu")
 
 
-def experiment(data: dict[str, Any] | None = None, **changes: Any) -> Experiment:
-    values: dict[str, Any] = {
-        "name": "test", "model": "resnet", "arch": "resnet20", "num_classes": 10, "epochs": 1, "batch_size": 32,
-        "optimizer": {"name": "sgd", "lr": 0.1}, "schedule": {"name": "constant"},
-        "data": {"name": "digits"} | (data or {}),
-    }  # fmt: skip
-    return Experiment.model_validate(values | changes)
+def specification(name: str = "digits", **changes: Any) -> DataSpec:
+    """Ten classes in batches of 32, or as `changes` say."""
+    values: dict[str, Any] = {"batch_size": 32, "seed": 0, "device": CPU, "classes": 10} | changes
+    return DataSpec(name=name, **values)
+
+
+def in_memory(splits: Splits) -> tuple[ImagesInMemory, ImagesInMemory]:
+    """The training and evaluation batches of a set in memory."""
+    assert isinstance(splits.train, ImagesInMemory)
+    assert isinstance(splits.evaluation, ImagesInMemory)
+    return splits.train, splits.evaluation
 
 
 def png(pixels: np.ndarray) -> bytes:

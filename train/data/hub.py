@@ -1,4 +1,4 @@
-"""Where a data set comes from: `$DATA_ROOT/<name>`, then the Hugging Face Hub, both through `datasets`."""
+"""Data sets from `$DATA_ROOT/<name>`, then from the Hugging Face Hub, both through `datasets`."""
 
 import os
 import socket
@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import torch
+from torch import Tensor
+
+from train.data.catalog import Hub, Source
 from train.engine.errors import Refused
 
 CONNECT_SECONDS = 3.0
@@ -16,23 +20,17 @@ TABLES = frozenset({".csv", ".tsv", ".json", ".jsonl"})  # that are text; others
 TEXTS = TABLES | {".txt"}
 
 
-def load(name: str, hub: str, configuration: str | None = None, revision: str | None = None) -> Any:
-    """The `datasets.DatasetDict` of data set `name`, whose Hub id is `hub`.
+def load(name: str, source: Source) -> Any:
+    """The `datasets.DatasetDict` of `name`, from its folder under `$DATA_ROOT` or from `source`.
 
-    `configuration` and `revision` are the Hub's; a folder under `$DATA_ROOT` holds one data set.
-
-    Raises `Refused`, saying both ways to get it, when it is in neither place, and naming the folder when
-    the files there are damaged.
+    Raises `Refused`, saying both ways to get a set that is in neither place, and naming damaged files.
     """
-    return _ask("load_dataset", name, hub, configuration, revision)
+    return _ask("load_dataset", name, source)
 
 
-def builder(name: str, hub: str, configuration: str | None = None, revision: str | None = None) -> Any:
-    """The `datasets.DatasetBuilder` that `load` would use: sizes and place, before anything large is fetched.
-
-    Raises `Refused` as `load` does.
-    """
-    return _ask("load_dataset_builder", name, hub, configuration, revision)
+def builder(name: str, source: Source) -> Any:
+    """The `datasets.DatasetBuilder` that `load` would use, for sizes and place; raises `Refused` as `load` does."""
+    return _ask("load_dataset_builder", name, source)
 
 
 def rely_on_cache_without_network() -> None:
@@ -57,8 +55,8 @@ def rely_on_cache_without_network() -> None:
 
 def local_folder(name: str) -> Path | None:
     """The folder `$DATA_ROOT/<name>` of a data set; None where there is none."""
-    folder = _expected_folder(name)
-    return folder if folder is not None and folder.is_dir() else None
+    root = os.environ.get("DATA_ROOT")
+    return Path(root, name) if root and Path(root, name).is_dir() else None
 
 
 def root_cause(error: BaseException) -> str:
@@ -68,15 +66,11 @@ def root_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
-def _expected_folder(name: str) -> Path | None:
-    root = os.environ.get("DATA_ROOT")
-    return Path(root) / name if root else None
-
-
-def _ask(function: str, name: str, hub: str, configuration: str | None, revision: str | None) -> Any:
-    """What `function` of `datasets` gives for the data set, in the folder or on the Hub; its errors explained."""
+def _ask(function: str, name: str, source: Source) -> Any:
+    """The result of `function` of `datasets` for the data set, in the folder or on the Hub; its errors explained."""
     import datasets
 
+    assert isinstance(source, Hub), f"data set {name!r} has no loader for {source}"
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     ask = getattr(datasets, function)
@@ -84,26 +78,26 @@ def _ask(function: str, name: str, hub: str, configuration: str | None, revision
     if folder is None:
         rely_on_cache_without_network()
         if not datasets.config.HF_HUB_OFFLINE:
-            print(f"data set {name}: asking the Hugging Face Hub for {hub}", flush=True)
+            print(f"data set {name}: asking the Hugging Face Hub for {source.id}", flush=True)
     try:
         if folder is not None and _is_plain_text(folder):
             return ask("text", data_dir=str(folder), keep_linebreaks=True)
         if folder is not None:
             return ask(str(folder))
-        return ask(hub, configuration, revision=revision)
+        return ask(source.id, source.config, revision=source.revision)
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
         if folder is not None:
             damaged = _damaged_file(folder)
             subject = f"{damaged} is" if damaged else f"the files in {folder} are"
             raise Refused(f"{what}{subject} not readable: {root_cause(error)}") from error
-        expected = _expected_folder(name)
-        looked = f"not in {expected}, and " if expected else "DATA_ROOT is not set, and "
-        options = [repr(hub), *([repr(configuration)] if configuration else [])]
-        call = ", ".join([*options, *([f"revision={revision!r}"] if revision else [])])
-        folders = " (or train/<class>/ and val/<class>/ folders)" if name == "imagenet" else ""
+        root = os.environ.get("DATA_ROOT")
+        looked = f"not in {Path(root, name)}, and " if root else "DATA_ROOT is not set, and "
+        options = [repr(source.id), *([repr(source.config)] if source.config else [])]
+        call = ", ".join([*options, *([f"revision={source.revision!r}"] if source.revision else [])])
+        folders = " (or train/<class>/ and val/<class>/ folders)" if source.class_folders else ""
         raise Refused(
-            f"{what}{looked}{hub} could not be loaded ({root_cause(error)}). Either set DATA_ROOT to a folder "
+            f"{what}{looked}{source.id} could not be loaded ({root_cause(error)}). Either set DATA_ROOT to a folder "
             f"that holds {name}/ with the Hub's parquet files{folders}, or load it once with a network: "
             f'python -c "import datasets; datasets.load_dataset({call})"'
         ) from error
@@ -119,11 +113,17 @@ def rows(data: Any, name: str, split: str, columns: Iterable[str]) -> Any:
     """A split of `data`; raises `Refused` unless it has rows and all of `columns`, naming what is there."""
     if split not in data or len(data[split]) == 0:
         raise Refused(f"data set {name!r}: its split {split!r} is missing or empty; found: {', '.join(data)}")
-    found = data[split].column_names
+    present = data[split].column_names
     for column in columns:
-        if column not in found:
-            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(found)}")
+        if column not in present:
+            raise Refused(f"data set {name!r}: no column {column!r}; found: {', '.join(present)}")
     return data[split]
+
+
+def splits(name: str, source: Source, evaluation: str, columns: Iterable[str]) -> list[Any]:
+    """The training and the evaluation split of a set, with all of `columns`."""
+    data = load(name, source)
+    return [rows(data, name, split, columns) for split in ("train", evaluation)]
 
 
 def texts_of(split: Any, column: str, name: str) -> list[str]:
@@ -138,6 +138,15 @@ def texts_of(split: Any, column: str, name: str) -> list[str]:
     if wrong is not None:
         raise Refused(f"data set {name!r}: column {column!r} holds {values[wrong]!r} at sample {wrong}, not a text")
     return list(values)
+
+
+def labels_of(split: Any, column: str, name: str) -> Tensor:
+    """A column of labels (N,) int64; raises `Refused` naming the first sample that is not an integer."""
+    values = split[column][:]
+    wrong = next((index for index, value in enumerate(values) if type(value) is not int), None)
+    if wrong is not None:
+        raise Refused(f"data set {name!r}: column {column!r} holds {values[wrong]!r} at sample {wrong}, not an integer")
+    return torch.tensor(values, dtype=torch.int64)
 
 
 def _damaged_file(folder: Path) -> Path | None:

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from train.data.order import Order, generator
+from train.data.catalog import Columns
+from train.data.order import generator
+from train.data.specification import DataSpec
 from train.engine.errors import Refused
 from train.engine.step import Batch
 
@@ -16,41 +18,28 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class StreamedImages:
-    """A split of `datasets`, image column `image`, label column `label`, at `size` pixels.
+    """A split of `datasets` with an image and a label column, at `size` pixels.
 
-    Training draws torchvision's RandomResizedCrop and flip; evaluation resizes to 256/224 of `size` and
-    crops the centre. Each sample's draws are a function of seed, epoch and sample, so they do not depend
-    on how many workers there are or on where the run was resumed.
+    Training draws torchvision's RandomResizedCrop and flip where the specification says so; evaluation resizes to
+    256/224 of `size` and crops the centre. Each sample's draws are a function of seed, epoch and sample, so they do
+    not depend on how many workers there are or on where the run was resumed.
     """
 
-    def __init__(
-        self,
-        split: Any,
-        image: str,
-        label: str,
-        size: int,
-        batch_size: int,
-        *,
-        workers: int,
-        device: torch.device,
-        layout: torch.memory_format,
-        seed: int | None = None,
-        augment: bool = False,
-    ) -> None:
-        self.order = Order(len(split), batch_size, seed)
+    def __init__(self, split: Any, columns: Columns, size: int, spec: DataSpec, training: bool) -> None:
+        self.order = spec.order(len(split), training)
         self.samples, self.batches = self.order.samples, self.order.batches
-        self.split, self.columns, self.size = split, (image, label), size
-        self.workers, self.device, self.layout, self.augment = workers, device, layout, augment
+        self.split, self.columns, self.size, self.spec = split, columns, size, spec
+        self.augment = training and spec.augment == "random_resized_crop"
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch from batch `start` on; copies from pinned memory do not block."""
         stream = (self.order.seed or 0, epoch)
         loader = DataLoader(
-            _Samples(self.split, *self.columns, _transform(self.size, self.augment), stream),
+            _Samples(self.split, self.columns, _transform(self.size, self.augment), stream),
             batch_sampler=[index.tolist() for _, index in self.order.rows(epoch, start)],
-            num_workers=self.workers,
+            num_workers=self.spec.workers,
             collate_fn=_collate,
-            pin_memory=self.device.type == "cuda",
+            pin_memory=self.spec.device.type == "cuda",
             # Without its own generator the loader draws from the global one, once an epoch: a resume in
             # mid-epoch would draw once more than the uninterrupted run.
             generator=generator(self.order.seed or 0, "loader", epoch),
@@ -59,8 +48,8 @@ class StreamedImages:
             if isinstance(batch, Refused):
                 raise batch
             images, labels = batch
-            images = images.to(self.device, memory_format=self.layout, non_blocking=True)
-            yield {"images": images, "labels": labels.to(self.device, non_blocking=True)}
+            images = images.to(self.spec.device, memory_format=self.spec.memory_format, non_blocking=True)
+            yield {"images": images, "labels": labels.to(self.spec.device, non_blocking=True)}
 
     def digest(self) -> str:
         """SHA-256 of the first epoch's order; the augmentation follows from it and the seed."""
@@ -73,30 +62,30 @@ Sample = tuple[Tensor, int] | Refused
 class _Samples(Dataset[Sample]):
     """Decoded samples; for a damaged one its `Refused`, because a worker turns what it raises into a traceback."""
 
-    def __init__(self, split: Any, image: str, label: str, transform: Any, stream: tuple[int, int]) -> None:
-        self.split, self.image, self.label = split, image, label
-        self.transform, self.stream = transform, stream
+    def __init__(self, split: Any, columns: Columns, transform: Any, stream: tuple[int, int]) -> None:
+        self.split, self.columns, self.transform, self.stream = split, columns, transform, stream
 
     def __getitem__(self, index: int) -> Sample:
         try:
             sample = self.split[index]
-            picture = sample[self.image].convert("RGB")
+            image = sample[self.columns.image].convert("RGB")
         except Exception as error:
             path = self._path(index)
-            named = f", {path}," if path else ""
-            return Refused(f"sample {index} of the {self.split.split} split{named} is damaged: {error}")
+            file = f", {path}," if path else ""
+            return Refused(f"sample {index} of the {self.split.split} split{file} is damaged: {error}")
         draw = generator(self.stream[0], "augment", self.stream[1], index)
         # torchvision's transforms draw from the global generator alone.
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(draw.get_state())
-            return self.transform(picture), sample[self.label]
+            return self.transform(image), sample[self.columns.label]
 
     def _path(self, index: int) -> str | None:
         """The file of a sample, or the name that it had before it was packed with others."""
         import datasets
 
+        column = self.columns.image
         try:
-            item = self.split.cast_column(self.image, datasets.Image(decode=False))[index][self.image]
+            item = self.split.cast_column(column, datasets.Image(decode=False))[index][column]
         except Exception:  # the row itself cannot be read: its number has to do
             return None
         return None if item["path"] is None else str(item["path"])

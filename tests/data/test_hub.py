@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data.hub import experiment, png, random_pixels, write_split
-from train.data import source
-from train.data.resident import ResidentImages
-from train.data.vision import load
+from tests.data.small_sets import in_memory, png, random_pixels, specification, write_split
+from train.data import hub
+from train.data.images import load
 from train.engine.errors import Refused
 
-CPU = torch.device("cpu")
-CONFIG = experiment({"name": "fashion_mnist"}, batch_size=2)
+SPEC = specification("fashion_mnist", batch_size=2)
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: np.ndarray) 
 
 
 def test_parquet_in_the_layout_of_the_hub_gives_every_pixel_and_label(folder: Path, pixels: np.ndarray) -> None:
-    train, evaluation = load(CONFIG, seed=0, device=CPU)
-    assert isinstance(train, ResidentImages)
+    train, evaluation = in_memory(load(SPEC))
     assert (train.samples, evaluation.samples) == (6, 4)
     assert np.array_equal(train.images.numpy()[..., 0], pixels)
     assert train.labels.tolist() == [0, 1, 2, 3, 4, 9]
@@ -53,17 +50,17 @@ def test_a_truncated_file_is_named(folder: Path, split: str, length: int) -> Non
     path = folder / "data" / f"{split}-00000-of-00001.parquet"
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(Refused) as refusal:
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
     assert str(folder) in str(refusal.value)
     assert path.name in str(refusal.value)
 
 
 def test_a_file_that_was_cut_after_it_was_read_once_is_noticed(folder: Path) -> None:
-    load(CONFIG, seed=0, device=CPU)
+    load(SPEC)
     path = folder / "data" / "train-00000-of-00001.parquet"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(Refused, match="not readable"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 @pytest.mark.parametrize("damage", [b"", b"no image at all", "cut"])
@@ -72,47 +69,47 @@ def test_a_damaged_image_is_named_by_its_number(folder: Path, pixels: np.ndarray
     encoded[3] = encoded[3][: len(encoded[3]) // 2] if isinstance(damage, str) else damage
     write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
     with pytest.raises(Refused, match=r"data set 'fashion_mnist': sample 3 of its train split is damaged"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 def test_an_image_of_another_size_is_named_by_its_number(folder: Path, pixels: np.ndarray) -> None:
     encoded = [*(png(image) for image in pixels[:5]), png(random_pixels(1, 32, 1)[0])]
     write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
     with pytest.raises(Refused, match=r"sample 5 of its train split is damaged"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 def test_a_label_outside_the_classes_is_named(folder: Path, pixels: np.ndarray) -> None:
     write_split(folder, "test", [png(image) for image in pixels[:3]], [1, 12, 2])
     with pytest.raises(Refused, match="fashion_mnist evaluation split has label 12 at sample 1, but num_classes=10"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 def test_a_label_that_is_no_integer_is_named(folder: Path, pixels: np.ndarray) -> None:
     for split in ("train", "test"):
         write_split(folder, split, [png(image) for image in pixels[:3]], [1.0, 2.5, 9.0], label_type="float32")
     with pytest.raises(Refused, match=r"'fashion_mnist': column 'label' holds 1\.0 at sample 0, not an integer"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 def test_a_missing_split_is_named_with_those_that_are_there(folder: Path) -> None:
     (folder / "data" / "test-00000-of-00001.parquet").unlink()
     with pytest.raises(Refused, match=r"'fashion_mnist': its split 'test' is missing or empty; found: train"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(folder: Path, pixels: np.ndarray) -> None:
     for split in ("train", "test"):
         write_split(folder, split, [png(image) for image in pixels], [0, 1, 2, 3, 4, 9], image="picture")
     with pytest.raises(Refused, match=r"no column 'image'; found: picture, label"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 def test_an_empty_folder_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fashion_mnist").mkdir()
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     with pytest.raises(Refused, match=rf"files in {tmp_path}/fashion_mnist are not readable"):
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
 
 
 @pytest.mark.parametrize("root", ["empty", "unset"])
@@ -126,7 +123,7 @@ def test_a_missing_data_set_says_both_ways_to_get_it(
         monkeypatch.delenv("DATA_ROOT", raising=False)
         looked = "DATA_ROOT is not set, and "
     with pytest.raises(Refused) as refusal:
-        load(CONFIG, seed=0, device=CPU)
+        load(SPEC)
     message = str(refusal.value)
     assert message.startswith(f"data set 'fashion_mnist': {looked}")
     assert "zalando-datasets/fashion_mnist could not be loaded" in message
@@ -149,7 +146,7 @@ def test_the_real_data_sets_are_whole(
 ) -> None:
     if not has_real(name):
         pytest.skip(f"needs {name} under DATA_ROOT")
-    train, evaluation = load(experiment({"name": name}), seed=0, device=CPU)
+    train, evaluation = in_memory(load(specification(name)))
     assert train.images.shape == (train_samples, *shape)
     assert evaluation.images.shape == (10_000, *shape)
     assert torch.bincount(train.labels).tolist() == 10 * [labels_of_a_class]
@@ -168,10 +165,10 @@ def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch: pyt
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setattr("urllib.request.getproxies", dict)
-    source.rely_on_cache_without_network()
+    hub.rely_on_cache_without_network()
     assert not constants.HF_HUB_OFFLINE
     refusing.close()
-    source.rely_on_cache_without_network()
+    hub.rely_on_cache_without_network()
     assert constants.HF_HUB_OFFLINE
     assert datasets.config.HF_HUB_OFFLINE
     assert os.environ["HF_HUB_OFFLINE"] == "1"

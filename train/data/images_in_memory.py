@@ -1,47 +1,45 @@
-"""Batches of an image set that fits into memory: kept on the device as uint8, augmented by tensor operations."""
+"""Batches of an image set that fits into memory: stored on the device as uint8, augmented by tensor operations."""
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from train.data.order import Order, generator
+from train.data.order import generator
+from train.data.specification import DataSpec
+from train.data.transfer import to_device
 from train.engine.step import Batch
 
 CROP_PADDING = 4  # He et al. 2015, section 4.2: "4 pixels are padded on each side"
 
 
-class ResidentImages:
-    """A split kept on the device as uint8; batches are gathered, augmented and normalised by tensor operations.
+@dataclass(frozen=True)
+class Pixels:
+    """`images` (N, H, W, C) uint8 and their `labels` (N,) int64."""
 
-    `images` (N, H, W, C) uint8, `labels` (N,) int64; `seed` is that of `Order`. Of a training split, `held_out`
-    is the part that is not trained on, if there is one.
-    """
+    images: Tensor
+    labels: Tensor
 
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        batch_size: int,
-        *,
-        mean: Tensor,
-        std: Tensor,
-        device: torch.device,
-        layout: torch.memory_format,
-        seed: int | None = None,
-        augment: str = "none",
-    ) -> None:
-        self.order = Order(len(labels), batch_size, seed)
+    def __getitem__(self, index: Tensor | slice) -> "Pixels":
+        return Pixels(self.images[index], self.labels[index])
+
+
+class ImagesInMemory:
+    """A split on the device; batches are gathered, augmented if for training, and normalised there."""
+
+    def __init__(self, split: Pixels, spec: DataSpec, mean: Tensor, std: Tensor, training: bool) -> None:
+        device, augment = spec.device, spec.augment if training else "none"
+        self.order = spec.order(len(split.labels), training)
         self.samples, self.batches = self.order.samples, self.order.batches
-        self.device, self.layout = device, layout
-        self.held_out: ResidentImages | None = None
-        self.height, self.width = images.shape[1:3]
+        self.device, self.memory_format = device, spec.memory_format
+        self.height, self.width = split.images.shape[1:3]
         self.padding = CROP_PADDING if augment in ("crop", "crop_flip") else 0
         self.flip = augment == "crop_flip"
-        self.images = F.pad(images, (0, 0, self.padding, self.padding, self.padding, self.padding)).to(device)
-        self.labels = labels.to(device)
+        self.images = F.pad(split.images, (0, 0, self.padding, self.padding, self.padding, self.padding)).to(device)
+        self.labels = split.labels.to(device)
         self.mean, self.std = mean.to(device), std.to(device)
         self.rows, self.columns = torch.arange(self.height), torch.arange(self.width)
 
@@ -69,15 +67,10 @@ class ResidentImages:
 
     def _batch(self, index: Tensor, epoch: int, number: int) -> Batch:
         rows, columns = self._draws(len(index), epoch, number)
-        index, rows, columns = (self._to_device(t) for t in (index, rows, columns))
+        index, rows, columns = (to_device(tensor, self.device) for tensor in (index, rows, columns))
         pixels = self.images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
         images = pixels.float().div_(255).sub_(self.mean).div_(self.std).permute(0, 3, 1, 2)
-        return {"images": images.contiguous(memory_format=self.layout), "labels": self.labels[index]}
-
-    def _to_device(self, tensor: Tensor) -> Tensor:
-        if self.device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+        return {"images": images.contiguous(memory_format=self.memory_format), "labels": self.labels[index]}
 
 
 def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:

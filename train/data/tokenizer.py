@@ -3,20 +3,21 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from train.data.tokens import Encoded
 from train.engine.errors import Refused
 
 PADDING, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 CHUNK = 10_000
 
 
-class Characters:
+class CharacterTokenizer:
     """One token a character of `alphabet`, numbered in its order."""
 
     def __init__(self, alphabet: str) -> None:
@@ -31,25 +32,7 @@ class Characters:
             raise Refused(f"the text has the character {error.args[0]!r}, not one of the {self.size} known") from None
 
 
-class Vocabulary(Protocol):
-    """Subwords. `size` tokens at most, `padding` the one that fills up a batch."""
-
-    size: int
-    padding: int
-
-    def stream(self, texts: Sequence[str]) -> Tensor:
-        """All texts, one after the other and with no special tokens, as tokens (total,) int32."""
-        ...
-
-    def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
-        """Each text, or each pair, with its special tokens and cut to `length`, as {"input_ids": ...}.
-
-        A pretrained model that tells the two sentences of a pair apart has "token_type_ids" too.
-        """
-        ...
-
-
-class Pretrained:
+class PretrainedTokenizer:
     """The tokenizer of `source`, a folder or a name on the Hub; raises `Refused` when it has none."""
 
     def __init__(self, source: str) -> None:
@@ -62,33 +45,30 @@ class Pretrained:
         self.size = len(self.tokenizer)
         if self.size <= len(self.tokenizer.all_special_tokens):  # made of nothing, and without a word of warning
             raise Refused(f"pretrained: no tokenizer in {source}: it has no vocabulary, such as a tokenizer.json")
-        # GPT-2 has no token for filling up; what stands there is masked.
+        # The token that pads a batch. GPT-2 has none; padding is masked.
         self.padding = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
 
     def stream(self, texts: Sequence[str]) -> Tensor:
-        def encode(part: Sequence[str]) -> list[list[int]]:
-            ids: list[list[int]] = self.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
-            return ids
+        """All texts, one after the other and with no special tokens, as tokens (total,) int32."""
+        return _stream(texts, lambda part: self.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
 
-        return _joined(encode(part) for part in _chunks(texts))
-
-    def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
-        _check_room(length, self.tokenizer.num_special_tokens_to_add(seconds is not None))
-        pair = None if seconds is None else list(seconds)
-        encoded = self.tokenizer(list(texts), pair, truncation=True, max_length=length, return_attention_mask=False)
-        if pair is None:
-            encoded.pop("token_type_ids", None)  # all zero, which is what the model takes without them
-        return dict(encoded)
+    def sequences(self, texts: Sequence[str], pairs: Sequence[str] | None, length: int) -> Encoded:
+        """Each text, or each text with that of `pairs`, with its special tokens and cut to `length`."""
+        _check_length(length, self.tokenizer.num_special_tokens_to_add(pairs is not None))
+        second = None if pairs is None else list(pairs)
+        encoded = self.tokenizer(list(texts), second, truncation=True, max_length=length, return_attention_mask=False)
+        # Of single texts they are all zero, which is what the model takes without them.
+        return Encoded(encoded["input_ids"], None if pairs is None else encoded.get("token_type_ids"))
 
 
-class Trained:
-    """A tokenizer trained on a data set's own training texts, kept in a cache folder.
+class TrainedTokenizer:
+    """A tokenizer trained on a data set's own training texts, and cached in a folder.
 
     `kind` "words" is BERT's lower-case WordPiece with [CLS] and [SEP] (Devlin et al. 2019), "bytes" is GPT-2's
     byte-level byte-pair encoding (Radford et al. 2019).
     """
 
-    def __init__(self, texts: Sequence[str], kind: str, size: int) -> None:
+    def __init__(self, texts: Sequence[str], kind: Literal["words", "bytes"], size: int) -> None:
         import tokenizers
 
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -99,21 +79,24 @@ class Trained:
         try:
             self.tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # tokenizers raises nothing more special for a damaged file
-            raise Refused(f"the tokenizer kept in {file} is damaged ({error}); delete it") from None
+            raise Refused(f"the tokenizer cached in {file} is damaged ({error}); delete it") from None
         self.size, self.padding = self.tokenizer.get_vocab_size(), 0
 
     def stream(self, texts: Sequence[str]) -> Tensor:
         encode = self.tokenizer.encode_batch
-        return _joined([e.ids for e in encode(list(part), add_special_tokens=False)] for part in _chunks(texts))
+        return _stream(texts, lambda part: [encoded.ids for encoded in encode(part, add_special_tokens=False)])
 
-    def sequences(self, texts: Sequence[str], seconds: Sequence[str] | None, length: int) -> dict[str, list[list[int]]]:
-        _check_room(length, self.tokenizer.num_special_tokens_to_add(seconds is not None))
+    def sequences(self, texts: Sequence[str], pairs: Sequence[str] | None, length: int) -> Encoded:
+        _check_length(length, self.tokenizer.num_special_tokens_to_add(pairs is not None))
         self.tokenizer.enable_truncation(length)
-        inputs: Any = list(texts) if seconds is None else list(zip(texts, seconds, strict=True))
-        return {"input_ids": [encoding.ids for encoding in self.tokenizer.encode_batch(inputs)]}
+        inputs: Any = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+        return Encoded([encoding.ids for encoding in self.tokenizer.encode_batch(inputs)])
 
 
-def _check_room(length: int, special: int) -> None:
+Tokenizer = PretrainedTokenizer | TrainedTokenizer
+
+
+def _check_length(length: int, special: int) -> None:
     if length <= special:
         raise Refused(
             f"data.length: {length} leaves no room for text beside the {special} special tokens of a sequence"
@@ -121,7 +104,7 @@ def _check_room(length: int, special: int) -> None:
 
 
 def cache_folder() -> Path:
-    """Where trained tokenizers are kept: `$XDG_CACHE_HOME/amp-zoo/tokenizers`, by default under `~/.cache`."""
+    """Where trained tokenizers are cached: `$XDG_CACHE_HOME/amp-zoo/tokenizers`, by default under `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amp-zoo" / "tokenizers"
 
 
@@ -172,12 +155,8 @@ def _train(texts: Sequence[str], kind: str, size: int) -> Any:
     return tokenizer
 
 
-def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(texts), CHUNK):
-        yield texts[start : start + CHUNK]
-
-
-def _joined(chunks: Iterator[list[list[int]]]) -> Tensor:
-    """The tokens (total,) int32 of many texts; chunk by chunk, because Python's integers take eight times the room."""
+def _stream(texts: Sequence[str], encode: Callable[[list[str]], list[list[int]]]) -> Tensor:
+    """The tokens (total,) int32 of many texts; in chunks, because Python's integers take eight times the memory."""
+    chunks = (encode(list(texts[start : start + CHUNK])) for start in range(0, len(texts), CHUNK))
     parts = [torch.tensor([token for ids in chunk for token in ids], dtype=torch.int32) for chunk in chunks]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int32)

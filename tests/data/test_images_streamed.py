@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tests.data.hub import experiment, image_table, png, random_pixels, write_split
-from train.data import vision
-from train.data.streamed import MEAN, STD, StreamedImages
+from tests.data.small_sets import image_table, png, random_pixels, specification, write_split
+from train.data import catalog, images
+from train.data.catalog import Columns
+from train.data.images_streamed import MEAN, STD, StreamedImages
+from train.data.specification import DataSpec
 from train.engine.errors import Refused
 from train.engine.step import Batch
 
-CPU = torch.device("cpu")
 SAMPLES = 11
 
 
@@ -30,8 +32,8 @@ def split(encoded: list[bytes]) -> Any:
 
 
 def streamed(split: Any, seed: int | None = 0, workers: int = 0, **settings: Any) -> StreamedImages:
-    settings = {"augment": seed is not None, "layout": torch.contiguous_format} | settings
-    return StreamedImages(split, "image", "label", 16, 4, workers=workers, device=CPU, seed=seed, **settings)
+    settings = {"batch_size": 4, "seed": seed or 0, "augment": "random_resized_crop", **settings}
+    return StreamedImages(split, Columns(), 16, specification(workers=workers, **settings), training=seed is not None)
 
 
 def assert_equal(first: list[Batch], second: list[Batch]) -> None:
@@ -46,7 +48,7 @@ def by_label(batches: list[Batch]) -> dict[int, Tensor]:
 
 
 def test_batches_have_shape_dtype_and_layout(split: Any) -> None:
-    batches = streamed(split, layout=torch.channels_last)
+    batches = streamed(split, channels_last=True)
     assert (batches.samples, batches.batches) == (SAMPLES, 3)
     seen = list(batches.epoch(0))
     assert [tuple(batch["images"].shape) for batch in seen] == [(4, 3, 16, 16), (4, 3, 16, 16), (3, 3, 16, 16)]
@@ -93,8 +95,8 @@ def test_the_global_generator_is_neither_used_nor_moved(split: Any, workers: int
 
 
 def test_evaluation_resizes_and_crops_the_centre(split: Any, encoded: list[bytes]) -> None:
-    images = by_label(list(streamed(split, seed=None).epoch(0)))
-    assert list(images) == list(range(SAMPLES))
+    evaluated = by_label(list(streamed(split, seed=None).epoch(0)))
+    assert list(evaluated) == list(range(SAMPLES))
     for label in (0, 5):
         picture = torch.from_numpy(np.array(Image.open(io.BytesIO(encoded[label])))).permute(2, 0, 1)
         resized = torch.nn.functional.interpolate(
@@ -104,7 +106,7 @@ def test_evaluation_resizes_and_crops_the_centre(split: Any, encoded: list[bytes
             3, 1, 1
         )
         # torchvision resizes uint8 images in whole steps of 1/255.
-        torch.testing.assert_close(images[label], expected, rtol=0, atol=1.5 / 255 / min(STD))
+        torch.testing.assert_close(evaluated[label], expected, rtol=0, atol=1.5 / 255 / min(STD))
 
 
 def test_grey_images_become_colour_ones() -> None:
@@ -139,22 +141,21 @@ def imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[byte
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    facts = vision.ImageSet(4, 3, 16, hub="ILSVRC/imagenet-1k", evaluation="validation", streamed=True)
-    monkeypatch.setitem(vision.IMAGE_SETS, "imagenet", facts)
+    monkeypatch.setitem(catalog.IMAGE_SETS, "imagenet", replace(catalog.IMAGE_SETS["imagenet"], classes=4, size=16))
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     write_split(tmp_path / "imagenet", "train", encoded, [number % 4 for number in range(SAMPLES)])
     write_split(tmp_path / "imagenet", "validation", encoded[:6], [0, 1, 2, 3, 0, 1])
     return tmp_path / "imagenet"
 
 
-def imagenet_config(**changes: Any) -> Any:
-    data = {"name": "imagenet", "augment": "random_resized_crop", **changes.pop("data", {})}
-    return experiment(data, **({"num_classes": 4, "batch_size": 4} | changes))
+def imagenet_spec(**changes: Any) -> DataSpec:
+    return specification("imagenet", **{"augment": "random_resized_crop", "classes": 4, "batch_size": 4} | changes)
 
 
 @pytest.mark.usefixtures("imagenet")
 def test_a_streamed_set_is_found_by_name() -> None:
-    train, evaluation = vision.load(imagenet_config(), seed=0, device=CPU)
+    splits = images.load(imagenet_spec())
+    train, evaluation = splits.train, splits.evaluation
     assert (train.samples, evaluation.samples) == (SAMPLES, 6)
     labels = torch.cat([batch["labels"] for batch in evaluation.epoch(0)])
     assert labels.tolist() == [0, 1, 2, 3, 0, 1]
@@ -165,8 +166,8 @@ def test_a_streamed_set_is_found_by_name() -> None:
 
 @pytest.mark.usefixtures("imagenet")
 def test_limits_hold_for_a_streamed_set() -> None:
-    config = imagenet_config(data={"train_samples": 5, "eval_samples": 3, "eval_batch_size": 2})
-    train, evaluation = vision.load(config, seed=0, device=CPU)
+    splits = images.load(imagenet_spec(train_samples=5, eval_samples=3, eval_batch_size=2))
+    train, evaluation = splits.train, splits.evaluation
     assert [len(batch["labels"]) for batch in train.epoch(0)] == [4]  # and one left over, which BatchNorm cannot use
     assert [len(batch["labels"]) for batch in evaluation.epoch(0)] == [2, 1]
 
@@ -174,17 +175,17 @@ def test_limits_hold_for_a_streamed_set() -> None:
 @pytest.mark.usefixtures("imagenet")
 def test_labels_of_a_streamed_set_are_checked() -> None:
     with pytest.raises(Refused, match="imagenet train split has label 2 at sample 2, but num_classes=2"):
-        vision.load(imagenet_config(num_classes=2), seed=0, device=CPU)
+        images.load(imagenet_spec(classes=2))
 
 
 @pytest.mark.usefixtures("imagenet")
 def test_a_batch_larger_than_a_streamed_set_is_refused() -> None:
     with pytest.raises(Refused, match="batch_size: 12 is larger than the 11 training samples"):
-        vision.load(imagenet_config(batch_size=12), seed=0, device=CPU)
+        images.load(imagenet_spec(batch_size=12))
 
 
 def test_a_column_that_a_streamed_set_lacks_is_named(imagenet: Path, encoded: list[bytes]) -> None:
     write_split(imagenet, "train", encoded, [0] * SAMPLES, image="picture")
     write_split(imagenet, "validation", encoded, [0] * SAMPLES, image="picture")
     with pytest.raises(Refused, match=r"no column 'image'; found: picture, label"):
-        vision.load(imagenet_config(), seed=0, device=CPU)
+        images.load(imagenet_spec())

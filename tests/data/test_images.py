@@ -1,6 +1,5 @@
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,35 +7,31 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from tests.data.hub import experiment
-from train.data import vision
+from tests.data.small_sets import in_memory, specification
+from train.data.checks import check_labels
+from train.data.embedded import digit_images
+from train.data.images import load
+from train.data.images_in_memory import CROP_PADDING, ImagesInMemory, Pixels, pixel_statistics
 from train.data.order import generator
-from train.data.resident import CROP_PADDING, ResidentImages, pixel_statistics
-from train.data.vision import ImageSet, check_labels, load
 from train.engine.errors import Refused
 from train.engine.fit import Batches
 from train.engine.step import Batch
-from train.experiment.config import load as read
-
-CPU = torch.device("cpu")
-QUICK = Path(__file__).resolve().parents[2] / "configs" / "resnet20_digits.yaml"
 
 
-def resident(
+def batches_of_noise(
     samples: int = 20,
     batch_size: int = 8,
     seed: int | None = 0,
     augment: str = "none",
-    layout: torch.memory_format = torch.contiguous_format,
-) -> ResidentImages:
+    channels_last: bool = False,
+) -> ImagesInMemory:
     size, channels = 6, 3
     draw = torch.Generator().manual_seed(5)
     images = torch.randint(0, 256, (samples, size, size, channels), generator=draw, dtype=torch.uint8)
     mean, std = torch.linspace(0.4, 0.6, channels), torch.linspace(0.2, 0.3, channels)
-    return ResidentImages(
-        images, torch.arange(samples), batch_size, mean=mean, std=std, device=CPU, layout=layout, seed=seed,
-        augment=augment,
-    )  # fmt: skip
+    split = Pixels(images, torch.arange(samples))
+    spec = specification(batch_size=batch_size, seed=seed or 0, augment=augment, channels_last=channels_last)
+    return ImagesInMemory(split, spec, mean, std, training=seed is not None)
 
 
 def all_batches(batches: Batches, epoch: int = 0, start: int = 0) -> list[Batch]:
@@ -54,7 +49,7 @@ def assert_equal(first: list[Batch], second: list[Batch]) -> None:
 
 
 def test_batches_are_normalised_float32_images_and_int64_labels() -> None:
-    batches = resident(seed=None)
+    batches = batches_of_noise(seed=None)
     batch = all_batches(batches)[0]
     assert (batch["images"].dtype, batch["labels"].dtype) == (torch.float32, torch.int64)
     assert batch["images"].shape == (8, 3, 6, 6)
@@ -66,12 +61,12 @@ def test_batches_are_normalised_float32_images_and_int64_labels() -> None:
 @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize("augment", ["none", "crop_flip"])
 def test_batches_have_the_memory_format_that_was_asked_for(layout: torch.memory_format, augment: str) -> None:
-    batch = all_batches(resident(augment=augment, layout=layout))[0]
+    batch = all_batches(batches_of_noise(augment=augment, channels_last=layout is torch.channels_last))[0]
     assert batch["images"].is_contiguous(memory_format=layout)
-    assert_equal([batch], all_batches(resident(augment=augment))[:1])
+    assert_equal([batch], all_batches(batches_of_noise(augment=augment))[:1])
 
 
-def per_sample_crop_and_flip(batches: ResidentImages, epoch: int, number: int, flip: bool) -> Iterator[Tensor]:
+def per_sample_crop_and_flip(batches: ImagesInMemory, epoch: int, number: int, flip: bool) -> Iterator[Tensor]:
     """The pixels (H, W, C) of one batch, sample by sample, with NumPy's padding and slices."""
     size = batches.height
     index = list(batches.order.rows(epoch))[number][1]
@@ -90,7 +85,7 @@ def per_sample_crop_and_flip(batches: ResidentImages, epoch: int, number: int, f
 @pytest.mark.parametrize("augment", ["crop", "crop_flip"])
 @pytest.mark.parametrize(("epoch", "number"), [(0, 0), (0, 2), (3, 1)])
 def test_crop_and_flip_equal_a_plain_implementation(augment: str, epoch: int, number: int) -> None:
-    batches = resident(augment=augment)
+    batches = batches_of_noise(augment=augment)
     actual = all_batches(batches, epoch)[number]["images"]
     expected = torch.stack(list(per_sample_crop_and_flip(batches, epoch, number, flip=augment == "crop_flip")))
     normalised = (expected.float() / 255 - batches.mean) / batches.std
@@ -98,7 +93,7 @@ def test_crop_and_flip_equal_a_plain_implementation(augment: str, epoch: int, nu
 
 
 def test_crops_reach_every_offset_and_half_of_the_images_are_flipped() -> None:
-    batches = resident(samples=4000, batch_size=4000, augment="crop_flip")
+    batches = batches_of_noise(samples=4000, batch_size=4000, augment="crop_flip")
     rows, columns = batches._draws(4000, 0, 0)
     assert Counter(rows[:, 0].tolist()).keys() == set(range(2 * CROP_PADDING + 1))
     flipped = (columns[:, 0] > columns[:, -1]).float().mean()
@@ -109,7 +104,7 @@ def test_crops_reach_every_offset_and_half_of_the_images_are_flipped() -> None:
 
 def test_draws_differ_between_samples_batches_epochs_and_seeds_and_repeat() -> None:
     def draws(seed: int, epoch: int, number: int) -> tuple[int, ...]:
-        rows, columns = resident(seed=seed, augment="crop_flip")._draws(8, epoch, number)
+        rows, columns = batches_of_noise(seed=seed, augment="crop_flip")._draws(8, epoch, number)
         return (*rows[:, 0].tolist(), *columns[:, 0].tolist())
 
     places = [(seed, epoch, number) for seed in (0, 1) for epoch in (0, 1) for number in (0, 1)]
@@ -120,84 +115,85 @@ def test_draws_differ_between_samples_batches_epochs_and_seeds_and_repeat() -> N
 
 @pytest.mark.parametrize("augment", ["none", "crop_flip"])
 def test_batches_do_not_depend_on_the_global_generator_or_on_the_model(augment: str) -> None:
-    expected = all_batches(resident(augment=augment), epoch=1)
+    expected = all_batches(batches_of_noise(augment=augment), epoch=1)
     torch.manual_seed(99)
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(108, 2))
     seen = []
-    for batch in resident(augment=augment).epoch(1):
+    for batch in batches_of_noise(augment=augment).epoch(1):
         model(batch["images"])
         seen.append(batch)
     assert_equal(seen, expected)
     state = torch.get_rng_state()
-    all_batches(resident(augment=augment), epoch=2)
+    all_batches(batches_of_noise(augment=augment), epoch=2)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 3])
 def test_a_resumed_epoch_goes_on_with_the_same_batches(start: int) -> None:
-    whole = all_batches(resident(augment="crop_flip"), epoch=2)
-    assert_equal(all_batches(resident(augment="crop_flip"), 2, start), whole[start:])
+    whole = all_batches(batches_of_noise(augment="crop_flip"), epoch=2)
+    assert_equal(all_batches(batches_of_noise(augment="crop_flip"), 2, start), whole[start:])
 
 
 def test_every_sample_comes_once_an_epoch() -> None:
     for seed in (0, None):
-        labels = torch.cat([batch["labels"] for batch in all_batches(resident(seed=seed))])
+        labels = torch.cat([batch["labels"] for batch in all_batches(batches_of_noise(seed=seed))])
         assert sorted(labels.tolist()) == list(range(20))
 
 
 def test_the_digest_knows_order_and_augmentation() -> None:
     digests = [
-        resident(seed=seed, augment=augment).digest() for seed in (0, 1) for augment in ("none", "crop", "crop_flip")
+        batches_of_noise(seed=seed, augment=augment).digest()
+        for seed in (0, 1)
+        for augment in ("none", "crop", "crop_flip")
     ]
     assert len(set(digests)) == 6
-    assert resident(seed=1, augment="crop_flip").digest() == digests[-1]
+    assert batches_of_noise(seed=1, augment="crop_flip").digest() == digests[-1]
 
 
 def test_an_epoch_with_a_sample_too_many_trains_a_network_with_batch_norm() -> None:
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(108), nn.Linear(108, 2)).train()
-    batches = resident(samples=17)
+    batches = batches_of_noise(samples=17)
     assert [len(model(batch["images"])) for batch in batches.epoch(0)] == [8, 8]
-    assert sum(len(batch["labels"]) for batch in resident(samples=17, seed=None).epoch(0)) == 17
+    assert sum(len(batch["labels"]) for batch in batches_of_noise(samples=17, seed=None).epoch(0)) == 17
 
 
 # Loading by name
 
 
 def test_digits_have_the_promised_sizes_and_channels() -> None:
-    train, evaluation = load(experiment(), seed=0, device=CPU)
-    assert (train.samples, evaluation.samples) == (1437, 360)
-    batch = next(train.epoch(0))
+    splits = load(specification())
+    assert (splits.train.samples, splits.evaluation.samples) == (1437, 360)
+    batch = next(splits.train.epoch(0))
     assert batch["images"].shape == (32, 1, 32, 32)
-    assert next(evaluation.epoch(0))["labels"].shape == (32,)
+    assert next(splits.evaluation.epoch(0))["labels"].shape == (32,)
 
 
 def test_digits_are_split_without_overlap_and_by_class() -> None:
-    (train, train_labels), (held_out, held_out_labels) = vision._digits(ImageSet(classes=10, channels=1, size=8))
+    train, evaluation = digit_images(size=8, channels=1)
     digits = load_digits()
     expected = Counter(
         (np.round(image * 255 / 16).astype(np.uint8).tobytes(), int(label))
         for image, label in zip(digits.images, digits.target, strict=True)
     )
-    found = Counter(
+    split_images = Counter(
         (image.numpy().tobytes(), int(label))
-        for images, labels in ((train, train_labels), (held_out, held_out_labels))
-        for image, label in zip(images, labels, strict=True)
+        for split in (train, evaluation)
+        for image, label in zip(split.images, split.labels, strict=True)
     )
-    assert found == expected
+    assert split_images == expected
     for label in range(10):
         share = 360 * int((torch.tensor(digits.target) == label).sum()) / 1797
-        assert abs(int((held_out_labels == label).sum()) - share) <= 1
+        assert abs(int((evaluation.labels == label).sum()) - share) <= 1
 
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_digits_are_split_in_the_same_way_for_every_seed(seed: int) -> None:
-    _, evaluation = load(experiment(), seed=seed, device=CPU)
-    _, expected = load(experiment(), seed=0, device=CPU)
+    evaluation, expected = load(specification(seed=seed)).evaluation, load(specification()).evaluation
     assert_equal(all_batches(evaluation), all_batches(expected))
 
 
 def test_training_pixels_have_mean_zero_and_standard_deviation_one() -> None:
-    train, evaluation = load(experiment(), seed=0, device=CPU)
+    train, evaluation = in_memory(load(specification()))
     pixels = torch.cat([batch["images"] for batch in train.epoch(0)]).double()
     assert pixels.mean().item() == pytest.approx(0.0, abs=1e-3)
     assert pixels.std().item() == pytest.approx(1.0, abs=1e-3)
@@ -206,21 +202,20 @@ def test_training_pixels_have_mean_zero_and_standard_deviation_one() -> None:
 
 
 def test_a_smoke_run_stands_in_for_the_shape_of_its_set() -> None:
-    train, _ = load(experiment({"name": "cifar10"}), seed=0, device=CPU, smoke=True)
+    train = load(specification("cifar10", stand_in=True)).train
     assert next(train.epoch(0))["images"].shape == (32, 3, 32, 32)
 
 
 def test_limits_and_evaluation_batch_size() -> None:
-    config = experiment({"train_samples": 65, "eval_samples": 11, "eval_batch_size": 4})
-    train, evaluation = load(config, seed=0, device=CPU)
+    train, evaluation = in_memory(load(specification(train_samples=65, eval_samples=11, eval_batch_size=4)))
     assert (train.samples, train.batches, evaluation.samples, evaluation.batches) == (65, 2, 11, 3)
     assert [len(batch["labels"]) for batch in evaluation.epoch(0)] == [4, 4, 3]
 
 
 def test_channels_last_reaches_the_batches() -> None:
     for channels_last, layout in ((True, torch.channels_last), (False, torch.contiguous_format)):
-        train, evaluation = load(experiment({"name": "cifar10"}, channels_last=channels_last), 0, CPU, smoke=True)
-        for batches in (train, evaluation):
+        splits = load(specification("cifar10", channels_last=channels_last, stand_in=True))
+        for batches in (splits.train, splits.evaluation):
             assert next(batches.epoch(0))["images"].is_contiguous(memory_format=layout)
 
 
@@ -231,29 +226,29 @@ def test_an_unknown_data_set_is_answered_with_the_nearest_and_all_names() -> Non
     with pytest.raises(
         Refused, match=r"unknown data set 'cifar-10': did you mean 'cifar10'\? allowed: cifar10, digits"
     ):
-        load(experiment({"name": "cifar-10"}), seed=0, device=CPU)
+        load(specification("cifar-10"))
 
 
 def test_a_label_outside_the_head_is_named_with_its_place() -> None:
     labels = torch.tensor([0, 1, 2, 3, 1])
-    with pytest.raises(Refused, match="test split has label 3 at sample 3, but num_classes=3"):
-        check_labels(labels, experiment(num_classes=3), "test split")
+    with pytest.raises(Refused, match="digits test split has label 3 at sample 3, but num_classes=3"):
+        check_labels(labels, specification(classes=3), "test")
     with pytest.raises(Refused, match="label -1 at sample 1, but num_classes=10"):
-        check_labels(torch.tensor([0, -1]), experiment(), "test split")
+        check_labels(torch.tensor([0, -1]), specification(), "test")
     with pytest.raises(Refused, match=r"^num_classes: digits training split has label \d at sample \d+"):
-        load(experiment(num_classes=3), seed=0, device=CPU)
+        load(specification(classes=3))
 
 
 def test_a_larger_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
-    check_labels(torch.tensor([0, 3]), experiment(num_classes=4), "test split")
+    check_labels(torch.tensor([0, 3]), specification(classes=4), "test")
     assert capsys.readouterr().out == ""
-    check_labels(torch.tensor([0, 3]), experiment(num_classes=8), "test split")
-    assert "warning: num_classes=8, but test split has labels 0 to 3 only" in capsys.readouterr().out
+    check_labels(torch.tensor([0, 3]), specification(classes=8), "test")
+    assert "warning: num_classes=8, but digits test split has labels 0 to 3 only" in capsys.readouterr().out
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     with pytest.raises(Refused, match=r"^batch_size: 64 is larger than the 50 training samples"):
-        load(experiment({"train_samples": 50}, batch_size=64), seed=0, device=CPU)
+        load(specification(train_samples=50, batch_size=64))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +257,7 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
 )
 def test_an_augmentation_that_does_not_fit_is_refused_with_those_that_do(name: str, augment: str, allowed: str) -> None:
     with pytest.raises(Refused, match=rf"^data\.augment: '{augment}' does not fit {name}; allowed: {allowed}$"):
-        load(experiment({"name": name, "augment": augment}), seed=0, device=CPU)
+        load(specification(name, augment=augment))
 
 
 def test_pixel_statistics_are_those_of_the_pixels() -> None:
@@ -274,22 +269,21 @@ def test_pixel_statistics_are_those_of_the_pixels() -> None:
 
 
 def test_held_out_samples_are_the_same_for_every_seed_and_never_trained_on() -> None:
-    config = read(QUICK, ["data.held_out=100", "data.augment=none"])
-    whole, _ = load(read(QUICK, ["data.augment=none"]), 0, CPU)
-    first, second = (load(config, seed, CPU)[0] for seed in (0, 1))
-    assert (first.samples, first.held_out.samples, whole.samples) == (1337, 100, 1437)
-    assert torch.equal(first.held_out.images, second.held_out.images)
-    kept, rest = ({image.numpy().tobytes() for image in split.images} for split in (first.held_out, first))
-    everything = [image.numpy().tobytes() for image in whole.images]
-    assert kept | rest == set(everything)
-    assert len(kept & rest) <= len(everything) - len(set(everything))  # but for images that the set has twice
+    whole, first, second = load(specification()), *(load(specification(held_out=100, seed=seed)) for seed in (0, 1))
     assert whole.held_out is None
+    assert isinstance(first.held_out, ImagesInMemory)
+    assert isinstance(second.held_out, ImagesInMemory)
+    assert torch.equal(first.held_out.images, second.held_out.images)
+    (train, _), (everything, _) = in_memory(first), in_memory(whole)
+    assert (train.samples, first.held_out.samples, everything.samples) == (1337, 100, 1437)
+    held_out, rest = ({image.numpy().tobytes() for image in split.images} for split in (first.held_out, train))
+    images = [image.numpy().tobytes() for image in everything.images]
+    assert held_out | rest == set(images)
+    assert len(held_out & rest) <= len(images) - len(set(images))  # but for images that the set has twice
 
 
 def test_pixels_are_normalised_by_the_given_statistics() -> None:
-    changes = ["data.mean=0.1307", "data.std=0.3081", "data.augment=none"]
-    config = read(QUICK, changes)
-    train, evaluation = load(config, 0, CPU)
+    train, evaluation = in_memory(load(specification(mean=0.1307, std=0.3081)))
     batch = next(evaluation.epoch(0))
     pixels = evaluation.images[: len(batch["images"])].permute(0, 3, 1, 2).double() / 255
     torch.testing.assert_close(batch["images"].double(), (pixels - 0.1307) / 0.3081, rtol=1e-5, atol=1e-5)
@@ -298,6 +292,5 @@ def test_pixels_are_normalised_by_the_given_statistics() -> None:
 
 @pytest.mark.parametrize("count", [1437, 5000])
 def test_holding_out_everything_is_refused(count: int) -> None:
-    config = read(QUICK, [f"data.held_out={count}"])
     with pytest.raises(Refused, match=f"data.held_out: {count} leaves none of the 1437 training samples"):
-        load(config, 0, CPU)
+        load(specification(held_out=count))

@@ -1,0 +1,24 @@
+"""What the engine's step costs and gains, engine_benchmark.json of `python -m scripts.bench_engine`, as a table."""
+
+from pathlib import Path
+
+from reports.pages import markdown
+from reports.records.engine_benchmark import EngineBenchmark
+from reports.records.environment import UNCOMMITTED
+from reports.records.files import read_record
+
+
+def engine_table(path: Path) -> str:
+    """The record in `path` as Markdown; raises ValueError saying why it may not be shown."""
+    record = read_record(EngineBenchmark, path)
+    if record.tiny:
+        raise ValueError(f"{path.name} is of a trial of the command")
+    if not record.environment.git.committed:
+        raise ValueError(f"the source of {path.name} {UNCOMMITTED}")
+    rows = [[name, f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for name, (value, low, high) in record.ratios.items()]
+    rows.append(["loader time / bf16 step time", f"{record.loader_share_of_bf16_step:.4f}", ""])
+    if native := record.native_fp16:
+        name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
+        rows.append([name, f"{native.throughput_over_fp32:.4f}", "single steps"])
+    table = markdown.table(["ratio, measured in turns in one process", "median", "95% interval"], rows)
+    return f"{record.experiment}, on {record.environment.device.label}:\n\n{table}"
