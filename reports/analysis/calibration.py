@@ -20,13 +20,12 @@ from reports.analysis.statistics import (
     seeds_to_decide,
     speedup,
 )
-from reports.records.calibration import Calibration
+from reports.records.calibration import COMPARISONS, Calibration
 from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
 from reports.records.environment import UNCOMMITTED
 from reports.records.files import read_record
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "calibration.json"
-COMPARISONS = 12  # of accuracy and of speed in a complete record
 SIMULATIONS = 10_000
 GROWING = 1_000  # simulations of --until-decided, each of which asks for several verdicts and their power
 SEEDS = 5
