@@ -113,6 +113,16 @@ class Outcome:
         return read_record(Summary, self.folder / layout.SUMMARY)
 
     @property
+    def reason(self) -> str:
+        return self.summary.reason or ""
+
+    def figure(self, name: str) -> float:
+        """A final figure; an error where it was not measured."""
+        value = self.summary.figure(name)
+        assert value is not None, f"no {name}"
+        return value
+
+    @property
     def environment(self) -> Environment:
         return read_record(Environment, self.folder / layout.ENVIRONMENT)
 
@@ -183,10 +193,11 @@ def command(
     return status, stdout.getvalue(), stderr.getvalue()
 
 
-# Real processes, for what ends a process. The server has imported the libraries, so each one starts at once.
+# Real processes, for what ends a process. The server has imported the libraries, so each one starts at once;
+# torch._dynamo is what the first optimizer of a process imports.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
-    ["train.cli.run", "models.vision", "wandb", "sklearn.datasets", "sklearn.model_selection"]
+    ["train.cli.run", "models.vision", "torch._dynamo", "wandb", "sklearn.datasets", "sklearn.model_selection"]
 )
 
 
