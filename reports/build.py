@@ -16,7 +16,7 @@ from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
-from reports.pages import experiment_page, keys, overview_page, published_table
+from reports.pages import experiment_page, keys, overview_page, published_table, table
 from reports.pages.engine_table import engine_table
 from reports.records.comparison import Comparison
 from reports.records.config import Experiment
@@ -55,7 +55,7 @@ def build(out: Path) -> dict[str, str]:
         missing["engine_benchmark.json"] = str(error).replace(f"{results}/", "")
         engine = f"No record: {missing['engine_benchmark.json']}."
     for name, content in {
-        "results": experiment_page.markdown(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}.",
+        "results": _quick_start(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}.",
         "engine": engine,
         "published": published_table.summary(measured),
         "keys": keys.table(Experiment),
@@ -67,6 +67,11 @@ def build(out: Path) -> dict[str, str]:
     write_text(out / "README.md", readme)
     overview_page.write(out / "reports", comparisons, left_out, measured, calibration.rates(record, unfit))
     return left_out | _incomplete(comparisons.values()) | missing
+
+
+def _quick_start(comparison: Comparison) -> str:
+    heading = f"**{comparison.experiment}** on {table.hardware(comparison)}"
+    return f"{heading}\n\n{experiment_page.results(comparison).markdown()}\n\n`{comparison.command}`"
 
 
 def _incomplete(comparisons: Iterable[Comparison]) -> dict[str, str]:
@@ -88,7 +93,7 @@ def main() -> int:
     try:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)
-            print(overview(list(comparisons.values()), given.format))
+            print(overview({folder.name: one for folder, one in comparisons.items()}, given.format))
             left_out |= _incomplete(comparisons.values())
         else:
             left_out = build((given.out or ROOT).resolve())

@@ -1,8 +1,4 @@
-"""How often the verdicts are wrong: in simulation, and in the real runs of a calibration record.
-
-FP32 against FP32 with other seeds differs by chance alone, so WORSE and BETTER are false alarms there; an injected
-loss of two margins must be found; and the interval of the speed of FP32 over itself must hold 1.
-"""
+"""How often the verdicts are wrong, in simulation and in real runs; `python -m reports.calibrate` explains it."""
 
 import math
 from collections import Counter
@@ -24,13 +20,12 @@ from reports.analysis.statistics import (
     seeds_to_decide,
     speedup,
 )
-from reports.records.calibration import Calibration
+from reports.records.calibration import COMPARISONS, Calibration
 from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
 from reports.records.environment import UNCOMMITTED
 from reports.records.files import read_record
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "calibration.json"
-COMPARISONS = 12  # of accuracy and of speed in a complete record
 SIMULATIONS = 10_000
 GROWING = 1_000  # simulations of --until-decided, each of which asks for several verdicts and their power
 SEEDS = 5
@@ -90,19 +85,13 @@ def read_calibration(path: Path = RECORD) -> tuple[Calibration | None, str | Non
         record = read_record(Calibration, path)
     except ValueError as error:
         return None, f"left out: {error}".replace(f"{path.parent}/", "")
-    reason = why_unfit(record)
-    return (None, reason) if reason else (record, None)
-
-
-def why_unfit(record: Calibration) -> str | None:
-    """Why nothing may be counted in `record`; None where it may."""
     if record.smoke:
-        return "left out, a smoke run"
+        return None, "left out, a smoke run"
     if not record.environment.git.committed:
-        return f"left out, their source {UNCOMMITTED}"
+        return None, f"left out, their source {UNCOMMITTED}"
     done = {"accuracy": len(record.accuracies) // (2 * record.pairs), "speed": len(record.speed)}
     short = [f"{count} of {COMPARISONS} comparisons of {what}" for what, count in done.items() if count < COMPARISONS]
-    return f"incomplete: {' and '.join(short)}" if short else None
+    return (None, f"incomplete: {' and '.join(short)}") if short else (record, None)
 
 
 def rates(record: Calibration | None, missing: str | None = None) -> Rates:

@@ -2,6 +2,8 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from reports.analysis.run import read_run
@@ -20,6 +22,7 @@ from reports.records.summary import FAILED, FINISHED
 PAIRED = ("initial_weights_sha256", "data_order_sha256")
 # Equal for all runs of a comparison.
 SHARED = ("config_sha256", "device", "metric", "eval_samples")
+Pairs = Sequence[tuple[RunResult, RunResult]]  # each run with the FP32 one of its seed
 
 
 def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
@@ -30,8 +33,9 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
     """
     runs = [read_run(folder, precision, seed, publish) for precision in plan.precisions for seed in plan.seeds]
     for seed in plan.seeds:
-        _leave_out_unequal([run for run in runs if run.seed == seed], PAIRED, f"the precisions of seed {seed}")
-    _leave_out_unequal(runs, SHARED, "the runs")
+        pair = [run for run in runs if run.seed == seed]
+        _leave_out_unequal(pair, (*PAIRED, *SHARED), f"the precisions of seed {seed}")
+    _leave_out_unequal(runs, SHARED, "the seeds")
     environments = [read_environment(folder / run.name / layout.ENVIRONMENT) for run in runs if run.finished]
     _leave_out_copies([run for run in runs if run.finished], environments)
     benchmark, why_unmeasured = read_benchmark(folder / layout.BENCHMARK, runs, publish)
@@ -87,27 +91,25 @@ def comparisons_in(results: Path) -> tuple[dict[Path, Comparison], dict[str, str
     return comparisons, left_out
 
 
+@dataclass(frozen=True)
 class _Table:
     """Makes the rows of one comparison."""
 
-    def __init__(
-        self,
-        experiment: str,
-        runs: Sequence[RunResult],
-        benchmark: Benchmark | None,
-        why_unmeasured: str | None,
-        plan: Plan,
-    ) -> None:
-        self.experiment, self.runs, self.plan = experiment, runs, plan
-        self.benchmark, self.why_unmeasured = benchmark, why_unmeasured
-        self.baseline = {run.seed: run for run in runs if run.precision == layout.BASELINE and run.finished}
+    experiment: str
+    runs: Sequence[RunResult]
+    benchmark: Benchmark | None
+    why_unmeasured: str | None
+    plan: Plan
+
+    @cached_property
+    def baseline(self) -> dict[int, RunResult]:
+        """The finished FP32 runs by seed."""
+        return {run.seed: run for run in self.runs if run.precision == layout.BASELINE and run.finished}
 
     def row(self, precision: str) -> Row:
         runs = [run for run in self.runs if run.precision == precision]
         done = [run for run in runs if run.finished]
-        pairs = [(run, self.baseline[run.seed]) for run in done if run.seed in self.baseline]
-        if precision == layout.BASELINE:
-            pairs = []
+        pairs = [] if precision == layout.BASELINE else self._pairs(done)
         metrics = done[0].metrics if done else []
         measured = self.benchmark if self.benchmark and precision in self.benchmark.seconds else None
         why_unmeasured = None if measured else self.why_unmeasured or "its speed was not measured"
@@ -145,7 +147,7 @@ class _Table:
             arithmetic=next((run.arithmetic for run in done), None),
         )
 
-    def _judge(self, metric: Metric, pairs: Sequence[tuple[RunResult, RunResult]]) -> Judgement | None:
+    def _judge(self, metric: Metric, pairs: Pairs) -> Judgement | None:
         """The verdict over pairs; None for fewer than two.
 
         The margin is a share of the metric's range, or of FP32's mean where the range is open. One sample's share
@@ -163,26 +165,24 @@ class _Table:
 
     def _ratio(self, runs: Sequence[RunResult], key: str) -> float | None:
         """The median over seeds of the ratio to FP32: a batch of other texts needs other memory."""
-        pairs = [
-            (getattr(run, key), getattr(self.baseline[run.seed], key)) for run in runs if run.seed in self.baseline
-        ]
+        pairs = [(getattr(run, key), getattr(baseline, key)) for run, baseline in self._pairs(runs)]
         ratios = [own / other for own, other in pairs if own is not None and other]
         return statistics.median(ratios) if ratios else None
+
+    def _pairs(self, runs: Sequence[RunResult]) -> Pairs:
+        return [(run, self.baseline[run.seed]) for run in runs if run.seed in self.baseline]
 
 
 def _values(runs: Iterable[RunResult]) -> list[float]:
     return [run.value for run in runs if run.value is not None]
 
 
-def _differences(pairs: Iterable[tuple[RunResult, RunResult]]) -> list[float]:
-    return [
-        run.value - baseline.value for run, baseline in pairs if run.value is not None and baseline.value is not None
-    ]
+def _differences(pairs: Pairs) -> list[float]:
+    both = ((run.value, baseline.value) for run, baseline in pairs)
+    return [value - reference for value, reference in both if value is not None and reference is not None]
 
 
-def _other(
-    metric: Metric, done: Sequence[RunResult], pairs: Sequence[tuple[RunResult, RunResult]]
-) -> MetricResult | None:
+def _other(metric: Metric, done: Sequence[RunResult], pairs: Pairs) -> MetricResult | None:
     """A further metric; None unless every run has it."""
     values = [run.others[metric.key] for run in done if metric.key in run.others]
     if len(values) != len(done) or not values:
@@ -200,7 +200,7 @@ def _largest(values: Iterable[float | None]) -> float | None:
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    """The sum where every run has a value."""
+    """The sum where there are runs and every one has a value."""
     values = list(values)
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
@@ -227,12 +227,10 @@ def _leave_out_copies(runs: Sequence[RunResult], environments: Sequence[Environm
 def _check_configurations(folder: Path, comparison: Comparison) -> None:
     """Raise ValueError where the margin, or the recipe of one run, is not that of the others."""
     configs = {run.name: read_config(folder / run.name / layout.CONFIG) for run in comparison.runs if run.finished}
+    first = next(iter(configs), "")
     for name, config in configs.items():
         if config.margin != comparison.margin:
-            raise ValueError(
-                f"{folder / layout.COMPARISON}: has the margin {comparison.margin:g}, and the config.yaml of {name} "
-                f"has {config.margin:g}"
-            )
-        first, *_ = configs.items()
-        if changed := departures(config, first[1]):
-            raise ValueError(f"{folder / name / layout.CONFIG}: is not that of {first[0]}: {', '.join(changed)}")
+            margins = f"the margin {comparison.margin:g}, and the config.yaml of {name} has {config.margin:g}"
+            raise ValueError(f"{folder / layout.COMPARISON}: has {margins}")
+        if changed := departures(config, configs[first]):
+            raise ValueError(f"{folder / name / layout.CONFIG}: is not that of {first}: {', '.join(changed)}")

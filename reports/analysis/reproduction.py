@@ -31,7 +31,7 @@ from scipy import stats
 
 from reports.analysis import published
 from reports.analysis.comparison import comparisons_in
-from reports.analysis.published import ROOT, Measure, measure_of
+from reports.analysis.published import Measure, measure_of
 from reports.analysis.selection import describe, ended_early, figure, runs_chosen_from
 from reports.analysis.speed import read_benchmark, samples_per_second
 from reports.analysis.statistics import mean, standard_deviation
@@ -45,6 +45,7 @@ from reports.records.metrics import read_history
 from reports.records.published import PublishedRow
 from reports.records.summary import read_summary
 
+ROOT = published.ROOT
 RESULTS = ROOT / "reports" / "results"
 FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
 MOST_NOISE = 10  # margins; where single runs differ by more, any figure would be one of them

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.records import layout
 from reports.records.comparison import RunResult
-from reports.records.config import LENGTH, Experiment, read_config
+from reports.records.config import LENGTH, read_config
 from reports.records.environment import UNCOMMITTED, Environment, read_environment
 from reports.records.metrics import LOSS, STEP, read_history
 from reports.records.summary import FAILED, FINISHED, Summary, read_summary
@@ -19,11 +19,16 @@ def read_run(folder: Path, precision: str, seed: int, publish: bool = False) -> 
     """
     path = folder / layout.run_name(precision, seed)
     summary = read_summary(path / layout.SUMMARY)
+    environment, fault = None, None
+    try:
+        environment = read_environment(path / layout.ENVIRONMENT)
+    except ValueError as error:
+        fault = str(error)
     status, reason = summary.status, summary.reason
-    if status == FINISHED and (fault := _fault(path, summary, precision, seed, publish)):
-        status, reason = FAILED, fault
-    elif status != FINISHED:
+    if status != FINISHED:
         reason = reason or f"its status is {status}"
+    elif fault := fault or _fault(path, summary, environment, precision, seed, publish):
+        status, reason = FAILED, fault
     metrics = summary.declared_metrics
     metric = metrics[0] if metrics else None
     return RunResult(
@@ -42,7 +47,8 @@ def read_run(folder: Path, precision: str, seed: int, publish: bool = False) -> 
         data_wait_pct=summary.figure("time/data_wait_pct"),
         peak_memory_mib=summary.figure("memory/peak_allocated_mib", "memory/peak_rss_mib"),
         saved_for_backward_mib=summary.figure("memory/saved_for_backward_mib"),
-        train_seconds=_train_seconds(path, summary),
+        # Each of several attempts times itself alone.
+        train_seconds=summary.attempt_seconds if environment and len(environment.attempts) == 1 else None,
         arithmetic=summary.precision.effective.arithmetic,
         **summary.model_dump(
             include={
@@ -53,12 +59,10 @@ def read_run(folder: Path, precision: str, seed: int, publish: bool = False) -> 
     )
 
 
-def _fault(path: Path, summary: Summary, precision: str, seed: int, publish: bool) -> str | None:
+def _fault(
+    path: Path, summary: Summary, environment: Environment | None, precision: str, seed: int, publish: bool
+) -> str | None:
     """Why a finished run does not count; None where it does."""
-    try:
-        environment, config = read_environment(path / layout.ENVIRONMENT), read_config(path / layout.CONFIG)
-    except ValueError as error:
-        return str(error)
     if environment is None:
         return "no environment.json: where it was trained is not known"
     recorded = (summary.precision.requested, summary.precision.effective.name, summary.seed)
@@ -70,7 +74,7 @@ def _fault(path: Path, summary: Summary, precision: str, seed: int, publish: boo
         return "a smoke run"
     if publish and not all(source.committed for source in environment.sources):
         return f"its source {UNCOMMITTED}"
-    return _wrong_figure(summary) or _wrong_history(path, summary, config, environment)
+    return _wrong_figure(summary) or _wrong_history(path, summary, environment)
 
 
 def _wrong_figure(summary: Summary) -> str | None:
@@ -89,8 +93,12 @@ def _wrong_figure(summary: Summary) -> str | None:
     return None
 
 
-def _wrong_history(path: Path, summary: Summary, config: Experiment, environment: Environment) -> str | None:
+def _wrong_history(path: Path, summary: Summary, environment: Environment) -> str | None:
     """Where the lines of metrics.jsonl are not the steps of the run, in their order."""
+    try:
+        log_every = read_config(path / layout.CONFIG).log_every
+    except ValueError as error:
+        return str(error)
     history = read_history(path / layout.METRICS)
     if history.damaged or not history.rows:
         return f"its {layout.METRICS} is missing or damaged"
@@ -99,17 +107,8 @@ def _wrong_history(path: Path, summary: Summary, config: Experiment, environment
         return f"its {layout.METRICS} does not follow the steps up to {summary.steps.attempted}"
     logged = [row[STEP] for row in history.rows_with(LOSS)]
     regular = not environment.changed({"log_every"})
-    if regular and any(later - earlier > config.log_every for earlier, later in pairwise([0, *logged])):
+    if regular and any(later - earlier > log_every for earlier, later in pairwise([0, *logged])):
         return f"its {layout.METRICS} lacks lines of the training"
     if any(later == earlier for earlier, later in pairwise(logged)):
         return f"its {layout.METRICS} has lines twice"
     return None
-
-
-def _train_seconds(path: Path, summary: Summary) -> float | None:
-    """Seconds of the training; None where it took several attempts, of which each times itself alone."""
-    try:
-        environment = read_environment(path / layout.ENVIRONMENT)
-    except ValueError:
-        return None
-    return summary.attempt_seconds if environment and len(environment.attempts) == 1 else None

@@ -45,41 +45,41 @@ def figure(history: History, selection: str, measure: Measure, held_out: bool = 
     None where the evaluation to take is missing or not finite: that is no measurement.
     """
     line = _selected(history, selection, measure.metric, held_out)
-    value = _finite(line, measure.metric.key) if line else None
-    return None if value is None else measure.read(value)
+    value = line.get(measure.metric.key, math.nan)
+    return measure.read(value) if math.isfinite(value) else None
 
 
-def _selected(history: History, selection: str, metric: Metric, held_out: bool) -> dict[str, float] | None:
-    """The last evaluation, unless the source chose another: by a part that was held out, where there is one."""
-    evaluations = history.rows_with(metric.key)
+def _selected(history: History, selection: str, metric: Metric, held_out: bool) -> dict[str, float]:
+    """The last evaluation, unless the source chose another; empty where there is none.
+
+    It is chosen by the part that was held out, where there is one.
+    """
     if selection == "early stopping":
         return _stopped_early(history, held_out)[0]
+    evaluations, key = history.rows_with(metric.key), _chosen_by(metric, held_out)
     if selection == "best":
-        key = _chosen_by(metric, held_out)
-        finite = [line for line in evaluations if None not in (_finite(line, key), _finite(line, metric.key))]
-        return (max if metric.higher_is_better else min)(finite, key=lambda line: line[key], default=None)
-    return evaluations[-1] if evaluations else None
+        finite = [line for line in evaluations if math.isfinite(line.get(key, math.nan) + line[metric.key])]
+        return (max if metric.higher_is_better else min)(finite, key=lambda line: line[key], default={})
+    return evaluations[-1] if evaluations else {}
 
 
-def _stopped_early(history: History, held_out: bool) -> tuple[dict[str, float] | None, bool]:
+def _stopped_early(history: History, held_out: bool) -> tuple[dict[str, float], bool]:
     """The lowest loss before `PATIENCE` evaluations without a lower one, and whether there were as many.
 
     One that is not finite is not lower.
     """
-    evaluations, key = history.rows_with(LOSS.key), _chosen_by(LOSS, held_out)
-    best = None
-    for index, line in enumerate(evaluations):
-        if _finite(line, key) is not None and (best is None or line[key] < evaluations[best][key]):
-            best = index
-        elif best is not None and index - best >= PATIENCE:
-            return evaluations[best], True
-    return None if best is None else evaluations[best], False
+    key, waited = _chosen_by(LOSS, held_out), 0
+    best: dict[str, float] = {}
+    for line in history.rows_with(LOSS.key):
+        loss = line.get(key, math.nan)
+        if math.isfinite(loss) and loss < best.get(key, math.inf):
+            best, waited = line, 0
+        elif best:
+            waited += 1
+        if waited >= PATIENCE:
+            return best, True
+    return best, False
 
 
 def _chosen_by(metric: Metric, held_out: bool) -> str:
     return metric.held_out_key if held_out else metric.key
-
-
-def _finite(line: dict[str, float], key: str) -> float | None:
-    value = line.get(key, math.nan)
-    return value if math.isfinite(value) else None

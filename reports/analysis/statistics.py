@@ -159,10 +159,9 @@ def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
     value = float(np.median(ratios))
     if np.ptp(ratios) == 0:
         return Interval(value=value, low=value, high=value)
-    found = stats.bootstrap(
-        (ratios,), np.median, confidence_level=0.95, n_resamples=RESAMPLES, method="percentile", rng=0
-    )
-    return Interval(value=value, low=float(found.confidence_interval.low), high=float(found.confidence_interval.high))
+    resampled = stats.bootstrap((ratios,), np.median, n_resamples=RESAMPLES, method="percentile", rng=0)
+    low, high = resampled.confidence_interval  # of 95%
+    return Interval(value=value, low=float(low), high=float(high))
 
 
 def drift(baseline: Sequence[float], other: Sequence[float]) -> Drift | None:

@@ -1,66 +1,60 @@
 """Write what a comparison shows to people: results.md, results.csv, and a page with the answer and its evidence."""
 
+import contextlib
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from reports.analysis import reproduction
 from reports.pages import charts, sentences, table
 from reports.pages.formats import MISSING, measured, number
-from reports.pages.precisions import in_order
 from reports.pages.published_table import RULE, published
-from reports.pages.style import TEMPLATES
+from reports.pages.style import Page, Section
 from reports.pages.table import Cell, Column, Table
 from reports.records import layout
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment, read_config
-from reports.records.environment import Environment, read_environment
+from reports.records.environment import read_environment
 from reports.records.files import write_text
 
-RUN_FILES = (layout.SUMMARY, layout.METRICS, layout.CONFIG, layout.ENVIRONMENT)
+RUN_TITLES = (
+    *("metric", "same weights in FP32", "samples/s, end to end", "samples/s, compute only"),
+    *("data wait", "skipped steps", "initial weights", "data order"),
+)
+RUN_NOTE = (
+    "Samples/s end to end are those of the training; compute only is of a few steps after it, timed apart. Runs of one "
+    "seed began from equal weights and saw equal data where the first eight digits of both SHA-256 hashes agree."
+)
 
 
 def write(folder: Path, comparison: Comparison) -> None:
     """results.md, results.csv and report.html in `folder`, which has the runs."""
-    answers = sentences.answers(comparison, config_of(folder, comparison))
-    text = "\n\n".join([f"# {comparison.experiment}", *answers, markdown(comparison)])
-    write_text(folder / "results.md", text + "\n")
+    config = _config(folder, comparison)
+    about = f"{_recipe(config) if config else 'Configuration not recorded'}, on {table.hardware(comparison)}"
+    answers, repeat = sentences.answers(comparison, config), _repeat(comparison, config)
+    short = Page(comparison.experiment, about, answers, [results(comparison), repeat])
+    sections = [results(comparison), Section(charts=charts.draw(folder, comparison))]
+    if rows := [] if comparison.smoke else reproduction.of_comparison(folder, comparison):
+        sections.append(Section("Published against measured", published(rows), [RULE]))
+    columns = [Column("run", "text"), Column("status", "text"), *map(Column, RUN_TITLES)]
+    runs = Table(columns, [_run(folder, run) for run in comparison.runs])
+    sections += [Section("Runs", runs, [RUN_NOTE]), Section("Environment", _facts(folder, comparison)), repeat]
+    write_text(folder / "results.md", short.markdown())
     write_text(folder / "results.csv", table.as_csv(comparison))
-    write_text(folder / layout.REPORT, _html(folder, comparison))
+    write_text(folder / layout.REPORT, Page(comparison.experiment, about, answers, sections).html())
 
 
-def markdown(comparison: Comparison) -> str:
-    """The table and its notes, with the hardware above and the command below."""
-    notes = "\n".join(f"- {note}" for note in table.notes(comparison))
-    parts = [f"**{comparison.experiment}** on {table.hardware(comparison)}", table.results(comparison).markdown()]
-    return "\n\n".join([*parts, *([notes] if notes else []), f"`{comparison.command}`"])
+def results(comparison: Comparison) -> Section:
+    """The table and its notes."""
+    return Section("Results", table.results(comparison), table.notes(comparison))
 
 
-def config_of(folder: Path, comparison: Comparison) -> Experiment | None:
+def _config(folder: Path, comparison: Comparison) -> Experiment | None:
     """The configuration of the first run that recorded one."""
     for run in comparison.runs:
-        try:
+        with contextlib.suppress(ValueError):
             return read_config(folder / run.name / layout.CONFIG)
-        except ValueError:
-            continue
     return None
-
-
-def _html(folder: Path, comparison: Comparison) -> str:
-    config = config_of(folder, comparison)
-    rows = [] if comparison.smoke else reproduction.of_comparison(folder, comparison)
-    return TEMPLATES.get_template("page.html.jinja").render(
-        comparison=comparison,
-        answers=sentences.answers(comparison, config),
-        recipe=_recipe(config) if config else "configuration not recorded",
-        results=table.results(comparison),
-        notes=table.notes(comparison),
-        charts=charts.draw(folder, comparison),
-        rule=RULE,
-        published=published(rows) if rows else None,
-        runs=_runs(folder, comparison),
-        arithmetic=_arithmetic(folder, comparison),
-        facts=_facts(comparison),
-        script=config.model if config else "MODEL",
-    )
 
 
 def _recipe(config: Experiment) -> str:
@@ -70,76 +64,50 @@ def _recipe(config: Experiment) -> str:
     return f"{config.trained_on}, {length}, {batch}, {config.optimizer.name} at {config.optimizer.lr:g}"
 
 
-def _runs(folder: Path, comparison: Comparison) -> Table:
-    metric = comparison.metric
-    numbers = [metric.label if metric else "metric", "same weights in FP32", "samples/s, end to end"]
-    numbers += ["samples/s, compute only", "data wait", "skipped steps"]
-    columns = [Column("run", "text"), Column("status", "text"), *map(Column, numbers)]
-    columns += [Column("initial weights"), Column("data order")]
-    return Table(columns, [_run(folder, run) for run in comparison.runs])
+def _repeat(comparison: Comparison, config: Experiment | None) -> Section:
+    run, script = comparison.runs[0], config.model if config else "MODEL"
+    again = f"python -m train.{script} FOLDER/{run.name}/config.yaml --precision {run.precision} --seed {run.seed}"
+    code = f"{comparison.command}\n{again}{' --smoke' if comparison.smoke else ''} --out OTHER"
+    commits = ", ".join(comparison.commits) or "not recorded"
+    dirty = "" if comparison.committed else ", with changes that are in no commit"
+    note = "Finished runs in the output folder are reused. The second command repeats one run from its configuration."
+    return Section("Repeat it", notes=[f"Source: commit {commits}{dirty}.", note], code=code)
 
 
 def _run(folder: Path, run: RunResult) -> list[Cell]:
-    record = next((file for file in RUN_FILES if (folder / run.name / file).exists()), None)
+    has_record = (folder / run.name / layout.SUMMARY).exists()
     return [
-        Cell(run.name, link=f"{run.name}/{record}" if record else ""),
+        Cell(run.name, link=f"{run.name}/{layout.SUMMARY}" if has_record else ""),
         Cell(run.status, note=run.reason or ""),
         Cell(measured(run.metric, run.value)),
         Cell(measured(run.metric, run.value_fp32)),
-        Cell(run.samples_per_sec),
-        Cell(run.compute_samples_per_sec),
+        *(Cell(run.samples_per_sec), Cell(run.compute_samples_per_sec)),
         Cell(number(run.data_wait_pct, 1, "%")),
         Cell(run.skipped_steps),
         *(Cell((digest or MISSING)[:8]) for digest in (run.initial_weights_sha256, run.data_order_sha256)),
     ]
 
 
-def _arithmetic(folder: Path, comparison: Comparison) -> Table:
-    """What each precision really computed with, as its first recorded run found it."""
-    columns = ["requested", "effective", "matrix type", "arithmetic", "loss scaling", "module outputs", "FP32 operands"]
-    rows = []
-    for precision in in_order(comparison.precisions):
-        environment = next(filter(None, (_environment(folder, run) for run in comparison.runs_of(precision))), None)
-        texts: list[str | None] = [None] * 6
-        if environment:
-            recorded, effective = environment.precision, environment.precision.effective
-            own = ("cuda_", "cudnn_") if environment.device.type == "cuda" else ("cpu_",)
-            modes = {key: value for key, value in effective.model_dump().items() if key.endswith("_fp32") and value}
-            texts = [
-                *(effective.name, effective.matrix_dtype, effective.arithmetic),
-                "on" if effective.loss_scaling else "off",
-                ", ".join(f"{name} {count}" for name, count in recorded.module_outputs.items()),
-                ", ".join(
-                    f"{key.removesuffix('_fp32').replace('_', ' ')} {value}"
-                    for key, value in modes.items()
-                    if key.startswith(own)
-                ),
-            ]
-        rows.append([Cell(precision), *(Cell(text or MISSING) for text in texts)])
-    return Table([Column(columns[0], "precision"), *(Column(title, "text") for title in columns[1:])], rows)
+def _facts(folder: Path, comparison: Comparison) -> Table:
+    """What the runs ran on, and what each precision computed with, as its first recorded run found it."""
+    facts: dict[str, str] = {}
+    if machine := comparison.environment:
+        facts = {"device": _pairs(machine.device), "CPU": _pairs(machine.cpu), "platform": machine.platform or MISSING}
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    for run in comparison.runs:
+        with contextlib.suppress(ValueError):
+            environment = read_environment(folder / run.name / layout.ENVIRONMENT)
+            if environment:
+                outputs = ", ".join(f"{count} {dtype}" for dtype, count in environment.precision.module_outputs.items())
+                effective = _pairs(environment.precision.effective)
+                facts.setdefault(run.precision, effective + (f"; module outputs: {outputs}" if outputs else ""))
+    return Table([Column("what", "text"), Column("value", "text")], [[Cell(name), Cell(facts[name])] for name in facts])
 
 
-def _environment(folder: Path, run: RunResult) -> Environment | None:
-    try:
-        return read_environment(folder / run.name / layout.ENVIRONMENT)
-    except ValueError:
-        return None
-
-
-def _facts(comparison: Comparison) -> dict[str, str]:
-    """What the runs ran on; where they differ, the notes say so."""
-    machine = comparison.environment
-    if machine is None:
-        return {}
-    device, cpu = machine.device, machine.cpu
-    details = [device.label, *([f"{device.memory_gib} GiB"] if device.memory_gib else [])]
-    details += [f"{name} {value}" for name, value in (("driver", device.driver), ("CUDA", device.cuda)) if value]
-    details += [f"power limit {device.power_limit_watts:g} W"] if device.power_limit_watts else []
-    return {
-        "device": ", ".join(details),
-        "CPU": f"{cpu.cores} cores, {cpu.threads} threads, {cpu.memory_gib} GiB",
-        "instruction sets": ", ".join(cpu.instruction_sets or []) or "none that matters here",
-        "platform": machine.platform or MISSING,
-        "versions": ", ".join(f"{name} {version}" for name, version in machine.versions.items()),
-        "git commit": ", ".join(comparison.commits) + ("" if comparison.committed else " with uncommitted changes"),
+def _pairs(record: BaseModel) -> str:
+    """The fields that are known."""
+    texts = {
+        name.replace("_", " "): ", ".join(value) if isinstance(value, list) else value
+        for name, value in record.model_dump(exclude_none=True).items()
     }
+    return ", ".join(f"{name} {text}" for name, text in texts.items()) or MISSING

@@ -5,22 +5,24 @@ from dataclasses import dataclass
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from scipy import stats
 
 from reports.analysis.statistics import SIGNIFICANCE
+from reports.pages.drawing import RC, colour_of, figure_of, finish, list_lines, mark_of
 from reports.pages.precisions import appearance, in_order
-from reports.pages.style import RULE, STYLE, Chart, colour_of, figure_of, finish, mark_of
-from reports.records.comparison import Comparison, Interval, Row
+from reports.pages.style import RULE, Chart
+from reports.records.comparison import Comparison, Row
 from reports.records.layout import BASELINE
 
 WHISKERS = "Marks: mean. Thin: 95% interval. Thick: 90% interval; EQUIVALENT is where that lies within the shading."
+WIDER = " Both intervals are wider where seeds were added while a verdict was open."
+RATIOS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A value of a precision, with its interval as a thin line and the one that decides equivalence as a thick one."""
+    """A value of a precision, its interval drawn thin and the one that decides equivalence thick."""
 
     precision: str
     value: float
@@ -29,16 +31,31 @@ class Mark:
     hollow: bool = False
 
     @classmethod
-    def of(
-        cls, row: Row, estimate: Interval, scale: float = 1.0, hollow: bool = False, decided: bool = False
-    ) -> "Mark":
-        """The estimate of a row, times `scale`."""
-        low, high = sorted((scale * estimate.low, scale * estimate.high))
-        thick = sorted(scale * end for end in decisive(row)) if decided else None
-        return cls(row.precision, scale * estimate.value, (low, high), thick and (thick[0], thick[1]), hollow)
+    def of_speedup(cls, row: Row) -> "Mark | None":
+        """Its speed-up; hollow where it is not the precision's own."""
+        speed = row.speedup
+        return cls(row.precision, speed.value, (speed.low, speed.high), hollow=row.emulated) if speed else None
 
+    @classmethod
+    def of_difference(cls, row: Row, scale: float) -> "Mark | None":
+        """Its difference times `scale`, which may be negative."""
+        if row.interval is None:
+            return None
+        low, high = sorted((scale * row.interval.low, scale * row.interval.high))
+        inner_low, inner_high = sorted(scale * end for end in decisive(row))
+        return cls(row.precision, scale * row.interval.value, (low, high), (inner_low, inner_high))
 
-Line = tuple[str, list[Mark]]
+    @classmethod
+    def of_quality(cls, row: Row) -> "Mark | None":
+        """Its difference in margins, better to the right."""
+        if row.metric is None or not row.margin:
+            return None
+        return cls.of_difference(row, (1 if row.metric.higher_is_better else -1) / row.margin)
+
+    @classmethod
+    def of_memory(cls, row: Row) -> "Mark | None":
+        """What it saves for backward over FP32."""
+        return cls(row.precision, row.saved_ratio) if row.saved_ratio else None
 
 
 def pairs(comparison: Comparison) -> Chart | None:
@@ -46,28 +63,47 @@ def pairs(comparison: Comparison) -> Chart | None:
     rows, metric = [row for row in comparison.rows if row.interval and row.margin], comparison.metric
     if not rows or metric is None:
         return None
-    figure, axes = _lines([appearance(row.precision).label for row in rows], 0.9 + 0.45 * len(rows))
+    figure, (axes,) = figure_of(0.9 + 0.45 * len(rows))
+    list_lines(axes, [appearance(row.precision).label for row in rows])
+    axes.grid(visible=False, axis="y")
     baseline = {run.seed: run.value for run in comparison.runs_of(BASELINE) if run.finished}
     for place, row in enumerate(rows):
-        runs = [run for run in comparison.runs_of(row.precision) if run.finished]
-        values = [(run.value, baseline.get(run.seed)) for run in runs]
+        values = [(run.value, baseline.get(run.seed)) for run in comparison.runs_of(row.precision) if run.finished]
         strokes = [metric.scale * (own - other) for own, other in values if own is not None and other is not None]
         axes.plot(strokes, [place + 0.22] * len(strokes), "|", color=colour_of(row.precision), markersize=7)
-        mark(axes, Mark.of_difference(row, metric.scale), place)
+        draw_mark(axes, Mark.of_difference(row, metric.scale), place)
     margin = metric.scale * (rows[0].margin or 0)
     axes.axvspan(-margin, margin, color=RULE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=colour_of(BASELINE), linewidth=1)
     unit = f" [{metric.difference_unit}]" if metric.difference_unit else ""
     axes.set_xlabel(f"{metric.label} minus that of FP32{unit}")
     axes.margins(x=0.1)
-    text = f"Strokes: one seed each. {WHISKERS} Shaded: differences within the margin. {_wider([comparison])}"
-    return finish(figure, "pairs", "Paired differences vs FP32", text)
+    text = f"Strokes: one seed each. {WHISKERS} Shaded: differences within the margin."
+    return finish(figure, "pairs", "Paired differences vs FP32", text + (WIDER if comparison.looks > 1 else ""))
 
 
-def overview(comparisons: Sequence[Comparison], wide: bool = False) -> list[Chart]:
-    """Speed-ups, differences in quality and activation memory of all comparisons; `wide` is for a page of its own."""
-    with matplotlib.rc_context(STYLE):
-        charts = [_speedups(comparisons, wide), _qualities(comparisons, wide), _memory(comparisons, wide)]
+def overview(comparisons: Sequence[Comparison]) -> list[Chart]:
+    """Speed-ups, differences in quality and activation memory of all comparisons."""
+    rows = [row for comparison in comparisons for row in comparison.mixed_rows]
+    speeds = "Samples per second over those of FP32: median ratio of the blocks of a round and its 95% interval."
+    if emulated := sorted({f"{row.precision}: {row.arithmetic}" for row in rows if row.emulated}):
+        speeds += f" Hollow: emulated ({'; '.join(emulated)}), which says nothing about hardware made for it."
+    qualities = "Metric against FP32's over paired seeds, in units of each experiment's margin, better to the right. "
+    qualities += f"{WHISKERS} Shaded: within the margin. Experiments of one seed have no interval and are left out."
+    qualities += WIDER if any(row.looks > 1 for row in rows) else ""
+    memory = "Bytes that autograd saves for the backward pass over those of FP32: exact, the same on every machine."
+    with matplotlib.rc_context(RC):
+        forests = [
+            # Speed that is not the precision's own does not decide where an experiment stands.
+            _Forest("speedups", "How much faster", "speed-up over FP32 [x]", speeds, 1, Mark.of_speedup),
+            _Forest(
+                "qualities", "Whether it costs accuracy", "better than FP32 by [margins]", qualities, 0, Mark.of_quality
+            ),
+            _Forest(
+                "memory", "How much activation memory", "activation memory over FP32's [x]", memory, 1, Mark.of_memory
+            ),
+        ]
+        charts = [forest.draw(comparisons) for forest in forests]
     return [chart for chart in charts if chart is not None]
 
 
@@ -84,119 +120,54 @@ def decisive(row: Row) -> tuple[float, float]:
     return row.interval.value - reach, row.interval.value + reach
 
 
-def mark(axes: Axes, one: Mark | None, place: float) -> None:
-    """Draw a mark, where there is one, on the line at `place`."""
-    if one is None:
+def draw_mark(axes: Axes, mark: Mark | None, place: float) -> None:
+    """Draw `mark`, where there is one, on the line at `place`."""
+    if mark is None:
         return
-    low, high = one.interval or (one.value, one.value)
-    reach = [[one.value - low], [high - one.value]] if one.interval else None
-    axes.errorbar(one.value, place, xerr=reach, capsize=2.5, linewidth=1, **mark_of(one.precision, one.hollow))
-    if one.decisive:
-        axes.hlines(place, *one.decisive, color=colour_of(one.precision), linewidth=3)
+    reach = [[mark.value - mark.interval[0]], [mark.interval[1] - mark.value]] if mark.interval else None
+    axes.errorbar(mark.value, place, xerr=reach, capsize=2.5, linewidth=1, **mark_of(mark.precision, mark.hollow))
+    if mark.decisive:
+        axes.hlines(place, *mark.decisive, color=colour_of(mark.precision), linewidth=3)
 
 
-def _speedups(comparisons: Sequence[Comparison], wide: bool) -> Chart | None:
-    lines = _sorted(
-        comparisons,
-        Mark.of_speedup,
-        # Speed that is not the precision's own does not decide where an experiment stands.
-        lambda one: (not one.hollow, one.value),
-    )
-    text = "Samples per second over those of FP32: median ratio of the blocks of a round and its 95% interval."
-    rows = [row for comparison in comparisons for row in comparison.mixed_rows if row.emulated and row.speedup]
-    if hollow := sorted({f"{row.precision}: {row.arithmetic}" for row in rows}):
-        text += f" Hollow: emulated ({'; '.join(hollow)}), which says nothing about the speed of hardware made for it."
-    return _forest("speedups", "How much faster", "speed-up over FP32 [x]", text, lines, 1, wide)
+@dataclass(frozen=True)
+class _Forest:
+    """A line for each comparison, its mixed precisions on it, and FP32 at `reference`."""
 
+    name: str
+    title: str
+    label: str
+    caption: str
+    reference: float
+    mark: Callable[[Row], Mark | None]
 
-def _qualities(comparisons: Sequence[Comparison], wide: bool) -> Chart | None:
-    def quality(row: Row) -> Mark | None:
-        if row.metric is None or not row.margin:
-            return None
-        return Mark.of_difference(row, (1 if row.metric.higher_is_better else -1) / row.margin)
-
-    lines = _sorted(comparisons, quality, lambda one: (True, one.value))
-    text = (
-        "Metric against FP32's over paired seeds, in units of each experiment's margin, better to the right. "
-        f"{WHISKERS} Shaded: within the margin. Experiments of one seed have no interval and are left out. "
-        f"{_wider(comparisons)}"
-    )
-    return _forest("qualities", "Whether it costs accuracy", "better than FP32 by [margins]", text, lines, 0, wide)
-
-
-def _memory(comparisons: Sequence[Comparison], wide: bool) -> Chart | None:
-    lines = _sorted(
-        comparisons,
-        lambda row: Mark(row.precision, row.saved_ratio) if row.saved_ratio else None,
-        lambda one: (True, -one.value),
-    )
-    text = "Bytes that autograd saves for the backward pass over those of FP32: exact, and the same on every machine."
-    label = "activation memory over FP32's [x, log scale]"
-    return _forest("memory", "How much activation memory", label, text, lines, 1, wide)
-
-
-def _sorted(
-    comparisons: Sequence[Comparison],
-    mark_of_row: Callable[[Row], Mark | None],
-    worth: Callable[[Mark], tuple[bool, float]],
-) -> list[Line]:
-    """Each comparison with its marks, the one with the mark of most `worth` first; none without marks."""
-    lines = [
-        (comparison.experiment, [one for row in comparison.mixed_rows if (one := mark_of_row(row))])
-        for comparison in comparisons
-    ]
-    return sorted((line for line in lines if line[1]), key=lambda line: max(map(worth, line[1])), reverse=True)
-
-
-def _forest(
-    name: str, title: str, label: str, caption: str, lines: Sequence[Line], reference: float, wide: bool
-) -> Chart | None:
-    """A line a comparison, FP32 at `reference`; the names stand beside the lines where `wide`, else above the marks."""
-    if not lines:
-        return None
-    names = [experiment for experiment, _ in lines]
-    figure, axes = _lines(names, 0.9 + (0.22 if wide else 0.38) * len(names), inside=not wide, wide=wide)
-    top, spacing = (-0.15, 0.3) if wide else (0.08, 0.22)
-    for place, (_, marks) in enumerate(lines):
-        for offset, one in enumerate(marks):
-            mark(axes, one, place + top + spacing * offset)
-        # It leaves out the names, which it would strike through.
-        axes.vlines(
-            reference,
-            place + (-0.5 if wide else -0.06),
-            place + 0.5,
-            color=colour_of(BASELINE),
-            linewidth=1,
-            zorder=1.5,
+    def draw(self, comparisons: Sequence[Comparison]) -> Chart | None:
+        """The comparison of the best mark first; None without marks."""
+        every = [(one.experiment, list(filter(None, map(self.mark, one.mixed_rows)))) for one in comparisons]
+        lines = sorted(
+            (line for line in every if line[1]), key=lambda line: max(map(self._worth, line[1])), reverse=True
         )
-    if name == "qualities":
-        axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
-    if name == "memory":
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator([0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    for precision in in_order(one.precision for _, marks in lines for one in marks):
-        axes.plot([], [], linestyle="none", label=appearance(precision).label, **mark_of(precision))
-    axes.set_xlabel(label)
-    return finish(figure, name, title, caption)
+        if not lines:
+            return None
+        figure, (axes,) = figure_of(0.9 + 0.22 * len(lines), width=8)
+        list_lines(axes, [name for name, _ in lines])
+        axes.grid(visible=False, axis="y")
+        axes.axvline(self.reference, color=colour_of(BASELINE), linewidth=1, zorder=1.5)
+        for place, (_, marks) in enumerate(lines):
+            axes.axhline(place - 0.5, color=RULE, linewidth=0.6)
+            for offset, mark in enumerate(marks):
+                draw_mark(axes, mark, place - 0.15 + 0.3 * offset)
+        if self.mark == Mark.of_quality:
+            axes.axvspan(-1, 1, color=RULE, alpha=0.45, linewidth=0)
+        if self.mark == Mark.of_memory:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator(RATIOS))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        for precision in in_order(mark.precision for _, marks in lines for mark in marks):
+            axes.plot([], [], linestyle="none", label=appearance(precision).label, **mark_of(precision))
+        axes.set_xlabel(self.label)
+        return finish(figure, self.name, self.title, self.caption)
 
-
-def _lines(names: Sequence[str], height: float, inside: bool = False, wide: bool = False) -> tuple[Figure, Axes]:
-    """Axes with a line for each name, from top to bottom; the names beside them, or `inside` above their marks."""
-    figure, (axes,) = figure_of(height, width=8 if wide else 4.6)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_yticks(range(len(names)), [] if inside else names)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    for place, name in enumerate(names if inside or wide else ()):
-        axes.axhline(place - 0.5, color=RULE, linewidth=0.6)
-        if inside:
-            axes.text(0, place - 0.25, f" {name}", transform=axes.get_yaxis_transform(), va="center")
-    return figure, axes
-
-
-def _wider(comparisons: Sequence[Comparison]) -> str:
-    names = ", ".join(comparison.experiment for comparison in comparisons if comparison.looks > 1)
-    return f"Both intervals are wider where seeds were added while a verdict was open: {names}." if names else ""
+    def _worth(self, mark: Mark) -> tuple[bool, float]:
+        return not mark.hollow, -mark.value if self.mark == Mark.of_memory else mark.value

@@ -25,8 +25,9 @@ def published(reproductions: Sequence[Reproduction], hours: Mapping[str, float] 
     """
     columns = [Column(title, "text") for title in ("published row", "experiment")] + [Column("precision", "precision")]
     columns += [Column("verdict", "text"), Column("published"), Column("measured")]
-    columns += [Column(title, "long") for title in ("model, data, metric", "source", "why")]
+    columns += [Column(title, "long") for title in ("model, data, metric; source", "why")]
     rows = []
+    described = ""
     for one in sorted(reproductions, key=lambda one: one.verdict == NOT_RUN):
         row, why = one.row, one.rule
         if one.verdict == NOT_RUN and one.command != "":
@@ -34,8 +35,10 @@ def published(reproductions: Sequence[Reproduction], hours: Mapping[str, float] 
             why += f": {one.command or f'bash scripts/reproduce.sh {row.id}'}"
             why += f", {about(estimate)} a run here" if estimate else ""
         place = link.format(one.experiment) if one.verdict != NOT_RUN else ""
-        texts = [one.verdict, _published(one), _measured(one), f"{row.model}, {row.dataset}, {row.metric}", row.source]
-        rows.append([Cell(row.id), Cell(one.experiment, link=place), Cell(one.precision), *map(Cell, [*texts, why])])
+        what = "" if row.id == described else f"{row.model}, {row.dataset}, {row.metric}; {row.source}"
+        described = row.id
+        texts = [one.verdict, _published(one), _measured(one), what, why]
+        rows.append([Cell(row.id), Cell(one.experiment, link=place), Cell(one.precision), *map(Cell, texts)])
     return Table(columns, rows)
 
 

@@ -115,8 +115,8 @@ class Table:
         return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 
-def results(comparison: Comparison, further: bool = True) -> Table:
-    """A row a precision. The deciding metric stands first, any `further` ones after the verdict."""
+def results(comparison: Comparison) -> Table:
+    """A row a precision. The deciding metric stands first, further ones after the verdict."""
     metric = comparison.metric
     columns: list[tuple[Column, Callable[[Row], Cell]]] = [
         (Column("precision", "precision"), lambda row: Cell(row.precision)),
@@ -124,7 +124,7 @@ def results(comparison: Comparison, further: bool = True) -> Table:
         (Column("difference vs FP32 [95%]"), difference),
         (Column("verdict", "text"), lambda row: Cell("baseline" if row.is_baseline else verdict(row))),
     ]
-    others = {other.metric.key: other.metric for row in comparison.rows for other in row.others} if further else {}
+    others = {other.metric.key: other.metric for row in comparison.rows for other in row.others}
     for key, other in others.items():
         columns.append((Column(f"{other.label} (difference)", narrow=False), partial(_other, key)))
     columns += [
@@ -170,18 +170,21 @@ def notes(comparison: Comparison) -> list[str]:
         notes.append("One seed: a difference between single runs cannot be told from noise.")
     if not comparison.committed:
         notes.append(f"Some of its source {UNCOMMITTED}: reports.build leaves such figures out.")
-    if len(comparison.torch) > 1:
-        notes.append(f"Its runs are of more than one version of PyTorch: {', '.join(comparison.torch)}.")
-    if len(comparison.commits) > 1:
-        commits = ", ".join(commit[:8] for commit in comparison.commits)
-        notes.append(f"Its runs are of more than one commit: {commits}.")
+    commits = [commit[:8] for commit in comparison.commits]
+    for what, several in (("version of PyTorch", comparison.torch), ("commit", commits)):
+        if len(several) > 1:
+            notes.append(f"Its runs are of more than one {what}: {', '.join(several)}.")
     measured_at = comparison.benchmark.git.commit if comparison.benchmark else None
-    if measured_at and comparison.commits and measured_at not in comparison.commits:
+    if measured_at and commits and measured_at[:8] not in commits:
         notes.append(f"Its speed was measured at another commit than that of its runs: {measured_at[:8]}.")
-    judged = [row for row in comparison.rows if row.verdict]
-    if judged:
-        notes += _rule(judged[0], comparison)
-    if comparison.looks == 1 and any(row.verdict == INCONCLUSIVE for row in judged):
+    if judged := [row for row in comparison.rows if row.verdict]:
+        notes.append(_rule(judged[0], comparison))
+    if comparison.looks > 1:
+        notes.append(
+            f"Seeds were added while a verdict was open, in at most {comparison.looks} looks: each tests at "
+            f"5% / {comparison.looks}, and the intervals are wider accordingly."
+        )
+    elif any(row.verdict == INCONCLUSIVE for row in judged):
         notes.append(
             "Adding seeds until you like the result inflates false positives; --until-decided corrects for it."
         )
@@ -247,13 +250,6 @@ def speedup(row: Row) -> Cell:
     return Cell(row.speedup.value, 2, "x", interval=(row.speedup.low, row.speedup.high), reference=1, note=note)
 
 
-def more_seeds(row: Row) -> str:
-    """How many seeds would decide."""
-    if row.seeds_needed is None:
-        return "no number of seeds that can be trained would give a verdict at this margin"
-    return f"about {row.seeds_needed} seeds would decide with 80% power if these are the true difference and spread"
-
-
 def _measured(metric: Metric, mean: float, sd: float | None, note: str) -> Cell:
     spread = None if sd is None else metric.scale * sd
     return Cell(metric.scale * mean, metric.decimals, metric.unit, spread=spread, note=note)
@@ -291,31 +287,27 @@ def _union(rows: Sequence[dict[str, Value]]) -> list[str]:
     return list(dict.fromkeys([*COLUMNS, *(column for row in rows for column in row)]))
 
 
-def _rule(row: Row, comparison: Comparison) -> list[str]:
+def _rule(row: Row, comparison: Comparison) -> str:
     """How the verdicts come about."""
     assert row.metric
-    is_share = row.metric.width is None
-    margin = (
-        f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}" if is_share else formats.margin(row)
-    )
+    margin = formats.margin(row)
+    if row.metric.width is None:
+        margin = f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}"
     share = SIGNIFICANCE / comparison.looks
-    rule = [
+    return (
         f"Verdict: EQUIVALENT when two one-sided t-tests at {formats.in_percent(share)} rule out a difference of "
         f"{margin} either way, so that the {formats.in_percent(1 - 2 * share)} interval lies within; otherwise WORSE "
         f"or BETTER when the {formats.in_percent(1 - share)} interval excludes zero."
-    ]
-    if comparison.looks > 1:
-        rule.append(
-            f"Seeds were added while a verdict was open, in at most {comparison.looks} looks: each tests at "
-            f"5% / {comparison.looks}, and the intervals are wider accordingly."
-        )
-    return rule
+    )
 
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
     if row.verdict == INCONCLUSIVE:
-        notes.append(f"{row.precision} is inconclusive: {more_seeds(row)}.")
+        decide = f"about {row.seeds_needed} seeds would decide with 80% power"
+        if row.seeds_needed is None:
+            decide = "more seeds than can be trained would be needed at this margin"
+        notes.append(f"{row.precision} is inconclusive: {decide} if these are the true difference and spread.")
     if row.drift:
         notes.append(
             f"{row.precision}: the speed-up drifted from {row.drift.first:.2f}x in the first third of the measurement "

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import wandb
 
-from tests.tracking.wandb_server import WandbServer
+from reports.records.metrics import read_lines
+from reports.records.summary import read_summary
+from tests.tracking.wandb_server import ServedRun, WandbServer
 
 RESULTS = Path(__file__).resolve().parents[2] / "reports" / "results" / "resnet20_digits"
 FAKE_KEY = "0123456789abcdef" * 2 + "secret00"
@@ -35,3 +37,14 @@ def record(tmp_path: Path) -> Path:
     folder = tmp_path / "resnet20_digits" / "fp16-s0"
     shutil.copytree(RESULTS / "fp16-s0", folder)
     return folder
+
+
+def assert_whole(there: ServedRun, folder: Path) -> None:
+    """What the server has is metrics.jsonl, row by row, and summary.json."""
+    rows, _ = read_lines(folder / "metrics.jsonl")
+    for step, (sent, row) in enumerate(zip(there.history, rows, strict=True)):
+        assert sent == pytest.approx({**row, "_step": step}, nan_ok=True)
+    metrics = {name for row in rows for name in row}
+    own = {name: value for name, value in there.summary.items() if not name.startswith("_") and name not in metrics}
+    assert own == read_summary(folder / "summary.json").model_dump(exclude_none=True)
+    assert there.exit_code == 0

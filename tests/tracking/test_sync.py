@@ -11,13 +11,11 @@ import pytest
 
 from reports.records.comparison import Comparison, Interval, Row, RunResult
 from reports.records.config import read_config
-from reports.records.environment import read_environment
 from reports.records.files import read_record, write_record, write_text
 from reports.records.metric import Metric
 from reports.records.metrics import read_lines, to_line
-from reports.records.summary import read_summary
-from tests.tracking.conftest import RESULTS
-from tests.tracking.wandb_server import ServedRun, WandbServer
+from tests.tracking.conftest import RESULTS, assert_whole
+from tests.tracking.wandb_server import WandbServer
 from train import sync
 from train.comparison_view import comparison_view
 from train.experiment.folder import lock_folder
@@ -25,17 +23,6 @@ from train.tracking import wandb_run
 from train.tracking.runs import replay
 
 Output = pytest.CaptureFixture[str]
-
-
-def assert_whole(there: ServedRun, folder: Path) -> None:
-    """What the server has is metrics.jsonl, row by row, and summary.json."""
-    rows, _ = read_lines(folder / "metrics.jsonl")
-    for step, (sent, row) in enumerate(zip(there.history, rows, strict=True)):
-        assert sent == pytest.approx({**row, "_step": step}, nan_ok=True)
-    metrics = {name for row in rows for name in row}
-    own = {name: value for name, value in there.summary.items() if not name.startswith("_") and name not in metrics}
-    assert own == read_summary(folder / "summary.json").model_dump(exclude_none=True)
-    assert there.exit_code == 0
 
 
 def edit(file: Path, **changes: object) -> None:
@@ -161,18 +148,11 @@ def test_a_run_that_goes_on_is_left_alone(server: WandbServer, record: Path, cap
     ],
 )
 def test_a_wrong_mode_or_project_is_refused(
-    mode: str,
-    project: str,
-    message: str,
-    server: WandbServer,
-    record: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: Output,
+    mode: str, project: str, message: str, record: Path, monkeypatch: pytest.MonkeyPatch, capfd: Output
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", mode)
     assert sync.main([str(record), "--project", project]) == 2
     assert message in capfd.readouterr().err
-    assert not server.runs
 
 
 def test_without_a_key_it_is_written_offline_once_and_never_asks(
@@ -206,34 +186,16 @@ def experiment(record: Path) -> Path:
     """The folder of a comparison of three runs, one of which left no record."""
     folder = record.parent
     shutil.copytree(RESULTS / "fp32-s0", folder / "fp32-s0")
-    baseline = Row(
-        experiment=folder.name,
-        precision="fp32",
-        seeds=1,
-        pairs=0,
-        metric=ACCURACY,
-        mean=0.98,
-        samples_per_sec=500.0,
-        peak_memory_mib=90.0,
-        status="finished",
-    )
-    interval = Interval(value=0.01, low=-0.01, high=0.03)
-    compared = {"precision": "fp16", "pairs": 1, "mean": 0.99, "interval": interval, "verdict": "INCONCLUSIVE"}
-    missing = Row(experiment=folder.name, precision="bf16", seeds=0, pairs=0, status="missing", reason="killed")
-    rows = [baseline, baseline.model_copy(update=compared), missing]
-    runs = [
-        RunResult(precision=row.precision, seed=0, status=row.status, metrics=[ACCURACY], value=row.mean)
-        for row in rows
-    ]
+    absent = Row(experiment=folder.name, precision="bf16", seeds=0, pairs=0, status="missing", reason="killed")
+    finished = {"seeds": 1, "status": "finished", "reason": None, "metric": ACCURACY, "samples_per_sec": 500.0}
+    baseline = absent.model_copy(update={**finished, "precision": "fp32", "mean": 0.98})
+    difference = {"interval": Interval(value=0.01, low=-0.01, high=0.03), "verdict": "INCONCLUSIVE"}
+    mixed = baseline.model_copy(update={**difference, "precision": "fp16", "pairs": 1, "mean": 0.99})
+    rows = [baseline, mixed, absent]
+    runs = [RunResult(precision=row.precision, seed=0, status=row.status, metrics=[ACCURACY]) for row in rows]
+    names, command = [row.precision for row in rows], "python -m train.compare"
     comparison = Comparison(
-        experiment=folder.name,
-        command="python -m train.compare",
-        margin=0.005,
-        precisions=[row.precision for row in rows],
-        seeds=[0],
-        rows=rows,
-        runs=runs,
-        environment=read_environment(record / "environment.json"),
+        experiment=folder.name, command=command, margin=0.005, precisions=names, seeds=[0], rows=rows, runs=runs
     )
     write_record(folder / "comparison.json", comparison)
     write_text(folder / "report.html", "<!DOCTYPE html><title>a report</title>")
@@ -257,7 +219,7 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
         assert there.summary[row.precision] == json.loads(row.model_dump_json(exclude_none=True))
     view = comparison_view(experiment, comparison)
     assert view.pages["report"] == (experiment / "report.html").read_text()
-    assert {"charts/loss", "charts/speed"} <= view.pages.keys()
+    assert {"charts/loss", "charts/scale"} <= view.pages.keys()
     for name, page in view.pages.items():
         assert there.files[there.summary[name]["path"]].decode() == page
         assert name == "report" or page.count("<svg ") == 1

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reports.records import layout, metrics
 from reports.records.comparison import Comparison
@@ -47,13 +48,8 @@ def track_run(
     live: bool = True,
 ) -> WandbRun:
     """The W&B run of one run, to be opened."""
-    arguments = {
-        "group": config.group,
-        "job_type": precision,
-        "name": f"{config.name}-{layout.run_name(precision, seed)}",
-        "tags": [config.model, config.arch, config.data.name, precision],
-        "config": {**config.model_dump(), "precision": precision, "seed": seed},
-    }
+    name = layout.run_name(precision, seed)
+    arguments = _arguments(config, precision, name, [precision], precision=precision, seed=seed)
     return WandbRun(folder, run_id, arguments, project, live)
 
 
@@ -71,14 +67,7 @@ def track_comparison(
     Its history has the `view`, once for each change of it; its summary has the comparison's rows by precision.
     """
     run_id = f"{config.digest()[:8]}-{'-'.join(comparison.precisions)}-{len(comparison.seeds)}"
-    arguments = {
-        "group": config.group,
-        "job_type": "comparison",
-        "name": f"{config.name}-comparison",
-        "tags": [config.model, config.arch, config.data.name],
-        "config": config.model_dump(),
-    }
-    tracker = WandbRun(folder, run_id, arguments, project, live)
+    tracker = WandbRun(folder, run_id, _arguments(config, "comparison", "comparison", []), project, live)
     digest = hashlib.sha256(repr(view).encode()).hexdigest()
     tracker.open()
     tracker.call("report", lambda run: run.summary.get("view_sha256") == digest or run.log(_media(view)))
@@ -113,6 +102,13 @@ def replay(folder: Path) -> RunRecord:
     if not rows:
         raise Refused(f"{folder} has no metrics: {layout.METRICS} is missing or has no whole line")
     return RunRecord(run_id, config, precision, seed, rows, damaged_lines, summary)
+
+
+def _arguments(config: Experiment, job_type: str, name: str, tags: list[str], **own: str | int) -> dict[str, Any]:
+    """What `wandb.init` is given; `tags` and `own` settings come beside those of the experiment."""
+    names = {"group": config.group, "job_type": job_type, "name": f"{config.name}-{name}"}
+    tags = [config.model, config.arch, config.data.name, *tags]
+    return {**names, "tags": tags, "config": {**config.model_dump(), **own}}
 
 
 def _media(view: ComparisonView) -> dict[str, object]:

@@ -256,6 +256,15 @@ def test_the_records_give_a_verdict_in_each_precision(aimed: Path, monkeypatch: 
     }
 
 
+def test_mean_gap_and_noise_of_the_runs_stand_beside_the_verdict(aimed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch)
+    _, above, below = reproductions(aimed)
+    assert (above.mean, above.sd, above.gap) == pytest.approx((93.1, 0.1, 1.1))
+    assert (below.mean, below.sd, below.gap) == pytest.approx((90.1, 0.1, -1.9))
+    # 4.303 * 0.1 * sqrt(4 / 3)
+    assert above.noise == pytest.approx(0.4968, abs=1e-4)
+
+
 def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
     aimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
