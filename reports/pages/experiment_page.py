@@ -1,4 +1,4 @@
-"""Write what a comparison shows to people: results.md, results.csv, and a page with the answer and its evidence."""
+"""Write what a comparison shows to people: results.md, results.csv, and a page with all of its evidence."""
 
 import contextlib
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from reports.analysis import reproduction
-from reports.pages import charts, sentences, table
+from reports.pages import charts, table
 from reports.pages.formats import MISSING, measured, number
 from reports.pages.published_table import RULE, published
 from reports.pages.style import Page, Section
-from reports.pages.table import Cell, Column, Table
+from reports.pages.text_table import Table
 from reports.records import layout
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment, read_config
@@ -18,7 +18,7 @@ from reports.records.environment import read_environment
 from reports.records.files import write_text
 
 RUN_TITLES = (
-    *("metric", "same weights in FP32", "samples/s, end to end", "samples/s, compute only"),
+    *("run", "status", "metric", "same weights in FP32", "samples/s, end to end", "samples/s, compute only"),
     *("data wait", "skipped steps", "initial weights", "data order"),
 )
 RUN_NOTE = (
@@ -30,23 +30,19 @@ RUN_NOTE = (
 def write(folder: Path, comparison: Comparison) -> None:
     """results.md, results.csv and report.html in `folder`, which has the runs."""
     config = _config(folder, comparison)
-    about = f"{_recipe(config) if config else 'Configuration not recorded'}, on {table.hardware(comparison)}"
-    answers, repeat = sentences.answers(comparison, config), _repeat(comparison, config)
-    short = Page(comparison.experiment, about, answers, [results(comparison), repeat])
-    sections = [results(comparison), Section(charts=charts.draw(folder, comparison))]
+    about = [f"{_recipe(config) if config else 'Configuration not recorded'}, on {table.hardware(comparison)}"]
+    results = Section("Results", table.results(comparison), table.notes(comparison))
+    repeat = _repeat(comparison, config)
+    sections = [results, Section(charts=charts.draw(folder, comparison))]
     if rows := [] if comparison.smoke else reproduction.of_comparison(folder, comparison):
         sections.append(Section("Published against measured", published(rows), [RULE]))
-    columns = [Column("run", "text"), Column("status", "text"), *map(Column, RUN_TITLES)]
-    runs = Table(columns, [_run(folder, run) for run in comparison.runs])
+    links = [f"{run.name}/{layout.SUMMARY}" for run in comparison.runs]
+    links = [link if (folder / link).exists() else "" for link in links]
+    runs = Table(RUN_TITLES, list(map(_run, comparison.runs)), "ll".ljust(len(RUN_TITLES), "r"), links)
     sections += [Section("Runs", runs, [RUN_NOTE]), Section("Environment", _facts(folder, comparison)), repeat]
-    write_text(folder / "results.md", short.markdown())
+    write_text(folder / "results.md", Page(comparison.experiment, about, [results, repeat]).markdown())
     write_text(folder / "results.csv", table.as_csv(comparison))
-    write_text(folder / layout.REPORT, Page(comparison.experiment, about, answers, sections).html())
-
-
-def results(comparison: Comparison) -> Section:
-    """The table and its notes."""
-    return Section("Results", table.results(comparison), table.notes(comparison))
+    write_text(folder / layout.REPORT, Page(comparison.experiment, about, sections).html())
 
 
 def _config(folder: Path, comparison: Comparison) -> Experiment | None:
@@ -74,17 +70,14 @@ def _repeat(comparison: Comparison, config: Experiment | None) -> Section:
     return Section("Repeat it", notes=[f"Source: commit {commits}{dirty}.", note], code=code)
 
 
-def _run(folder: Path, run: RunResult) -> list[Cell]:
-    has_record = (folder / run.name / layout.SUMMARY).exists()
+def _run(run: RunResult) -> list[str]:
+    """The texts below `RUN_TITLES`."""
     return [
-        Cell(run.name, link=f"{run.name}/{layout.SUMMARY}" if has_record else ""),
-        Cell(run.status, note=run.reason or ""),
-        Cell(measured(run.metric, run.value)),
-        Cell(measured(run.metric, run.value_fp32)),
-        *(Cell(run.samples_per_sec), Cell(run.compute_samples_per_sec)),
-        Cell(number(run.data_wait_pct, 1, "%")),
-        Cell(run.skipped_steps),
-        *(Cell((digest or MISSING)[:8]) for digest in (run.initial_weights_sha256, run.data_order_sha256)),
+        *(run.name, f"{run.status}: {run.reason}" if run.reason else run.status),
+        *(measured(run.metric, run.value), measured(run.metric, run.value_fp32)),
+        *(number(run.samples_per_sec), number(run.compute_samples_per_sec)),
+        *(number(run.data_wait_pct, 1, "%"), number(run.skipped_steps)),
+        *((digest or MISSING)[:8] for digest in (run.initial_weights_sha256, run.data_order_sha256)),
     ]
 
 
@@ -96,12 +89,9 @@ def _facts(folder: Path, comparison: Comparison) -> Table:
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     for run in comparison.runs:
         with contextlib.suppress(ValueError):
-            environment = read_environment(folder / run.name / layout.ENVIRONMENT)
-            if environment:
-                outputs = ", ".join(f"{count} {dtype}" for dtype, count in environment.precision.module_outputs.items())
-                effective = _pairs(environment.precision.effective)
-                facts.setdefault(run.precision, effective + (f"; module outputs: {outputs}" if outputs else ""))
-    return Table([Column("what", "text"), Column("value", "text")], [[Cell(name), Cell(facts[name])] for name in facts])
+            if environment := read_environment(folder / run.name / layout.ENVIRONMENT):
+                facts.setdefault(run.precision, _pairs(environment.precision.effective))
+    return Table(["what", "value"], [[name, text] for name, text in facts.items()], "ll")
 
 
 def _pairs(record: BaseModel) -> str:
