@@ -31,8 +31,8 @@ RC: Any = {
 }
 
 
-def new_axes(height: float, width: float = 3.8) -> Axes:
-    """Empty axes; of 3.8 inches they fit into a page of 400 pixels."""
+def new_axes(height: float, width: float = 3.7) -> Axes:
+    """Empty axes; of 3.7 inches they fit into a page of 400 pixels."""
     axes = Figure(figsize=(width, height), layout="constrained").subplots()
     axes.xaxis.set_major_locator(MaxNLocator(5))
     return axes

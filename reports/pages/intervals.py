@@ -91,8 +91,8 @@ def paired_differences(comparison: Comparison) -> Chart | None:
         both = [(values.get((row.precision, seed)), values.get((BASELINE, seed))) for seed in comparison.seeds]
         pairs = [metric.scale * (own - fp32) for own, fp32 in both if own is not None and fp32 is not None]
         if mark := difference(row, metric.scale, pairs):
-            lines.append((f"{row.precision}: {row.verdict}", [mark]))
-    label = f"{metric.label} minus that of FP32" + (f" [{metric.difference_unit}]" if metric.difference_unit else "")
+            lines.append((str(row.verdict), [mark]))
+    label = f"{metric.label} minus FP32's" + (f" [{metric.difference_unit}]" if metric.difference_unit else "")
     text, margin = f"Strokes: one seed each. {WHISKERS}", metric.scale * (rows[0].margin or 0)
     return forest("pairs", "Paired differences vs FP32", label, text, lines, margin=margin)
 
@@ -125,7 +125,7 @@ def forest(
     """
     if not lines:
         return None
-    axes = new_axes(1 + 0.24 * len(lines), width=8 if ratios or len(lines) > 4 else 3.8)
+    axes = new_axes(1 + 0.24 * len(lines), width=8 if ratios or len(lines) > 4 else 3.7)
     axes.grid(visible=False, axis="y")
     axes.axvline(1 if ratios else 0, color=GREY, linewidth=1)
     if ratios:

@@ -22,7 +22,9 @@ def conclusions(comparisons: Sequence[Comparison]) -> list[str]:
         rows = [row for comparison in alike for row in comparison.mixed_rows]
         for precision in in_order(row.precision for row in rows):
             own = [row for row in rows if row.precision == precision]
-            sentences.append(f"{precision} on {kind}, {count_of(len(own), 'experiment')}: {_speeds(own)}; {_verdicts(own)}.")
+            sentences.append(
+                f"{precision} on {kind}, {count_of(len(own), 'experiment')}: {_speeds(own)}; {_verdicts(own)}."
+            )
     return sentences
 
 
