@@ -11,8 +11,7 @@ from reports.pages.style import TEMPLATES
 from reports.pages.table import Cell, Column, Table
 from reports.records import layout
 from reports.records.comparison import Comparison, RunResult
-from reports.records.config import Experiment, read_config
-from reports.records.environment import Environment, read_environment
+from reports.records.config import Experiment
 from reports.records.files import write_text
 
 RUN_FILES = (layout.SUMMARY, layout.METRICS, layout.CONFIG, layout.ENVIRONMENT)
@@ -20,7 +19,7 @@ RUN_FILES = (layout.SUMMARY, layout.METRICS, layout.CONFIG, layout.ENVIRONMENT)
 
 def write(folder: Path, comparison: Comparison) -> None:
     """results.md, results.csv and report.html in `folder`, which has the runs."""
-    answers = sentences.answers(comparison, config_of(folder, comparison))
+    answers = sentences.answers(comparison, comparison.config)
     text = "\n\n".join([f"# {comparison.experiment}", *answers, markdown(comparison)])
     write_text(folder / "results.md", text + "\n")
     write_text(folder / "results.csv", table.as_csv(comparison))
@@ -34,18 +33,8 @@ def markdown(comparison: Comparison) -> str:
     return "\n\n".join([*parts, *([notes] if notes else []), f"`{comparison.command}`"])
 
 
-def config_of(folder: Path, comparison: Comparison) -> Experiment | None:
-    """The configuration of the first run that recorded one."""
-    for run in comparison.runs:
-        try:
-            return read_config(folder / run.name / layout.CONFIG)
-        except ValueError:
-            continue
-    return None
-
-
 def _html(folder: Path, comparison: Comparison) -> str:
-    config = config_of(folder, comparison)
+    config = comparison.config
     rows = [] if comparison.smoke else reproduction.of_comparison(folder, comparison)
     return TEMPLATES.get_template("page.html.jinja").render(
         comparison=comparison,
@@ -57,7 +46,7 @@ def _html(folder: Path, comparison: Comparison) -> str:
         rule=RULE,
         published=published(rows) if rows else None,
         runs=_runs(folder, comparison),
-        arithmetic=_arithmetic(folder, comparison),
+        arithmetic=_arithmetic(comparison),
         facts=_facts(comparison),
         script=config.model if config else "MODEL",
     )
@@ -86,20 +75,23 @@ def _run(folder: Path, run: RunResult) -> list[Cell]:
         Cell(run.status, note=run.reason or ""),
         Cell(measured(run.metric, run.value)),
         Cell(measured(run.metric, run.value_fp32)),
-        Cell(run.samples_per_sec),
-        Cell(run.compute_samples_per_sec),
-        Cell(number(run.data_wait_pct, 1, "%")),
-        Cell(run.skipped_steps),
-        *(Cell((digest or MISSING)[:8]) for digest in (run.initial_weights_sha256, run.data_order_sha256)),
+        Cell(run.summary.figure("throughput/samples_per_sec")),
+        Cell(run.summary.figure("throughput/compute_samples_per_sec")),
+        Cell(number(run.summary.figure("time/data_wait_pct"), 1, "%")),
+        Cell(run.summary.skipped_steps),
+        *(
+            Cell((digest or MISSING)[:8])
+            for digest in (run.summary.initial_weights_sha256, run.summary.data_order_sha256)
+        ),
     ]
 
 
-def _arithmetic(folder: Path, comparison: Comparison) -> Table:
+def _arithmetic(comparison: Comparison) -> Table:
     """What each precision really computed with, as its first recorded run found it."""
     columns = ["requested", "effective", "matrix type", "arithmetic", "loss scaling", "module outputs", "FP32 operands"]
     rows = []
     for precision in in_order(comparison.precisions):
-        environment = next(filter(None, (_environment(folder, run) for run in comparison.runs_of(precision))), None)
+        environment = next((run.environment for run in comparison.runs_of(precision) if run.environment), None)
         texts: list[str | None] = [None] * 6
         if environment:
             recorded, effective = environment.precision, environment.precision.effective
@@ -117,13 +109,6 @@ def _arithmetic(folder: Path, comparison: Comparison) -> Table:
             ]
         rows.append([Cell(precision), *(Cell(text or MISSING) for text in texts)])
     return Table([Column(columns[0], "precision"), *(Column(title, "text") for title in columns[1:])], rows)
-
-
-def _environment(folder: Path, run: RunResult) -> Environment | None:
-    try:
-        return read_environment(folder / run.name / layout.ENVIRONMENT)
-    except ValueError:
-        return None
 
 
 def _facts(comparison: Comparison) -> dict[str, str]:

@@ -38,6 +38,11 @@ class Metric(Schema):
         return f"{PREFIX}held_out_{self.name}"
 
     @property
+    def keys(self) -> tuple[str, str, str]:
+        """All names under which its values are recorded."""
+        return self.key, self.fp32_key, self.held_out_key
+
+    @property
     def label(self) -> str:
         """Its name in a sentence."""
         return self.name.replace("_", " ")
@@ -64,10 +69,8 @@ class Metric(Schema):
         return f"{number}%" if self.unit == "%" else f"{number} {self.unit}".rstrip()
 
     def impossible(self, value: float) -> bool:
-        """Whether `value` lies outside the range. NaN does where the range has two ends, as a loss may be NaN."""
+        """Whether `value` lies outside the range."""
         low, high = self.range
-        if value != value:
-            return self.width is not None
         return (low is not None and value < low) or (high is not None and value > high)
 
 
