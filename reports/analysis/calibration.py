@@ -94,9 +94,7 @@ def rates(record: Calibration | None, missing: str | None = None) -> Rates:
     count, holding, blocks = same.verdicts.total(), intervals_holding_one(record), len(record.speed)
     deviation = float(np.std(record.accuracies, ddof=1))
     noise = f"{deviation * math.sqrt(2) / record.margin:.2f} margins of {100 * record.margin:g} points"
-    what = (
-        f"{' '.join([record.experiment, *(record.overrides or [])])}; deviation over seeds {100 * deviation:.2f} points"
-    )
+    what = f"{' '.join([record.experiment, *record.overrides])}; deviation over seeds {100 * deviation:.2f} points"
     notes = [PROMISE, f"Real runs: {what}, noise {noise}."]
     for what, number, total, kept in (
         ("false alarms", same.alarms, count, same.alarms <= MOST_ALARMS * count),

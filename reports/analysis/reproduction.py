@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from scipy import stats
 
@@ -24,7 +24,7 @@ from reports.analysis.statistics import mean, standard_deviation
 from reports.records import layout
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment, departures, read_config
-from reports.records.estimates import read_estimates
+from reports.records.estimates import Estimates
 from reports.records.evaluation import Evaluation
 from reports.records.files import read_record
 from reports.records.metrics import read_history
@@ -37,12 +37,8 @@ MOST_NOISE = 10  # margins; where single runs differ by more, any figure would b
 QUICK = "resnet20_digits"
 
 Verdict = Literal["REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW", "SCALED-DOWN", "NOT RUN"]
-REPRODUCED: Verdict = "REPRODUCED"
-WITHIN_NOISE: Verdict = "WITHIN NOISE"
-ABOVE: Verdict = "ABOVE"
-BELOW: Verdict = "BELOW"
-SCALED_DOWN: Verdict = "SCALED-DOWN"
-NOT_RUN: Verdict = "NOT RUN"
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+REPRODUCED, WITHIN_NOISE, ABOVE, BELOW, SCALED_DOWN, NOT_RUN = VERDICTS
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ def hours(results: Path = RESULTS) -> dict[str, float]:
     Operations of its training (`scripts.estimate`) over those a second that the quick start was measured at. Operations
     of other shapes run at other speeds; the smallest networks take many times as long.
     """
-    costs = read_estimates(ROOT / "reports" / "estimates.json")
+    costs = read_record(Estimates, ROOT / "reports" / "estimates.json").root
     benchmark, _ = read_benchmark(results / QUICK / layout.BENCHMARK, publish=True)
     speed = samples_per_second(benchmark, layout.BASELINE)
     if speed is None or QUICK not in costs:

@@ -55,7 +55,7 @@ def _check_figures(summary: Summary) -> None:
     if not metrics:
         raise ValueError("no metric in its record")
     for metric in metrics:
-        for key in metric.keys:
+        for key in (metric.key, metric.fp32_key, metric.held_out_key):
             value = summary.final.get(key)
             if value is None and key != metrics[0].key:
                 continue

@@ -3,11 +3,10 @@
 import math
 
 from reports.analysis.published import Measure
-from reports.records.metric import UNDECLARED, Metric
+from reports.records.metric import LOSS, Metric
 from reports.records.metrics import History
 
 PATIENCE = 3
-LOSS = UNDECLARED["eval/loss"]  # early stopping goes by it
 CHOSEN = {"best": "its best evaluation", "early stopping": f"its lowest loss before {PATIENCE} without a lower one"}
 
 
@@ -43,7 +42,7 @@ def figure(history: History, selection: str, measure: Measure, held_out: bool = 
 
 
 def _stopped_early(history: History, held_out: bool) -> tuple[dict[str, float], bool]:
-    """The lowest loss before `PATIENCE` evaluations without a lower one, and whether there were as many.
+    """The line with the lowest loss before `PATIENCE` evaluations without a lower one, and whether there were as many.
 
     One that is not finite is not lower.
     """

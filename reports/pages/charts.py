@@ -78,7 +78,7 @@ def _loss(comparison: Comparison, histories: Histories) -> Chart | None:
         axes.yaxis.minorticks_off()
     axes.set(xlabel="step", ylabel="training loss" + (" (log scale)" if logarithmic else ""))
     counts = {
-        name: sum(histories[run.name].nonfinite_loss_steps() for run in comparison.runs_of(name))
+        name: sum(run.summary.nonfinite_loss_steps or 0 for run in comparison.runs_of(name))
         for name in comparison.precisions
     }
     gaps = " ".join(f"{name}: NaN or infinite in {count_of(count, 'step')}." for name, count in counts.items() if count)

@@ -1,6 +1,6 @@
 """comparison.json: all runs of an experiment, a row a precision, and its verdict."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -13,11 +13,8 @@ from reports.records.metric import Metric
 from reports.records.summary import FINISHED, Status, Summary
 
 Verdict = Literal["EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"]
-EQUIVALENT: Verdict = "EQUIVALENT"
-WORSE: Verdict = "WORSE"
-BETTER: Verdict = "BETTER"
-INCONCLUSIVE: Verdict = "INCONCLUSIVE"
-VERDICTS = (EQUIVALENT, WORSE, BETTER, INCONCLUSIVE)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = VERDICTS
 
 
 class Interval(Schema):
@@ -53,10 +50,9 @@ class OperatorGrowth(Schema):
 
 
 class RunResult(Schema):
-    """One run as evidence: its figures count where `status` is finished; otherwise `reason` says why not.
+    """One run: its figures count where `status` is finished; otherwise `reason` says why not.
 
-    `value` is the deciding metric of the final weights. The run's own records lie in its folder, and comparison.json
-    does not repeat them.
+    `value` is the deciding metric of the final weights. comparison.json does not repeat the run's own records.
     """
 
     precision: str
@@ -98,7 +94,7 @@ class Row(Schema):
     """One precision over its seeds. A figure that was not measured is None.
 
     `seeds` counts the runs in `mean` and `sd`, `pairs` those in `difference`, whose interval needs two of them.
-    `margin` is in the metric's own unit. Speed is from the benchmark; memory and its ratios vs FP32 are from the runs.
+    `margin` is in the metric's own unit. Speed is from the benchmark, memory from the runs.
     """
 
     experiment: str
@@ -141,10 +137,7 @@ class Row(Schema):
 
 
 class Plan(Schema):
-    """What of a comparison.json a comparison is made anew from; the rest follows from the run records.
-
-    `margin` is that of the configuration, `looks` how often a verdict was asked for.
-    """
+    """What a comparison is of; `margin` is the configuration's, `looks` how often a verdict may be asked for."""
 
     command: str
     margin: float = Field(gt=0, allow_inf_nan=False)
@@ -154,7 +147,7 @@ class Plan(Schema):
 
 
 class Comparison(Plan):
-    """A comparison: `commits`, `committed` and `torch` are of all sources and versions behind its figures."""
+    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs."""
 
     experiment: str
     smoke: bool = False
