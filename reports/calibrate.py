@@ -1,9 +1,8 @@
 """How often the verdicts are wrong: python -m reports.calibrate
 
-FP32 against FP32 with other seeds differs by chance alone, so WORSE and BETTER are false alarms there; an injected
-loss of two margins must be found; and the interval of the speed of FP32 over itself must hold 1. All three are
-counted on real runs, recorded in reports/results/calibration.json by `python -m scripts.run_calibration`, and the
-first two in simulation, with the pairs' noise set to shares of the margin. What is promised of them is printed below.
+FP32 against FP32 with other seeds differs by chance alone: WORSE and BETTER are false alarms there. An injected loss of
+two margins must be found, and the interval of the speed of FP32 over itself must hold 1. All three are counted on real
+runs, recorded by `python -m scripts.run_calibration`; the first two in simulation too, with noise set in margins.
 """
 
 import argparse

@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from reports.pages.drawing import RC, finish, new_axes
-from reports.pages.formats import count_of
 from reports.pages.intervals import paired_differences
 from reports.pages.precisions import appearance
 from reports.pages.style import Chart
@@ -29,21 +28,17 @@ def draw(folder: Path, comparison: Comparison) -> list[Chart]:
     for run in comparison.runs:
         if run.finished:
             histories[run.precision].append(read_history(folder / run.name / layout.METRICS))
-    charts = [_loss(histories), paired_differences(comparison)]
+    charts = []
     if metric := comparison.metric:
         label = f"evaluation {metric.label}" + (f" [{metric.unit}]" if metric.unit else "")
         text, base = f"Over the whole evaluation set. {BAND}", None if metric.width else 10
-        charts.insert(0, _curves(histories, metric.key, "metric", label, text, base, metric.scale))
+        charts.append(_curves(histories, metric.key, "metric", label, text, base, metric.scale))
+    text = f"Mean loss since the point before. {BAND}"
+    gaps = {name: sum(run.summary.nonfinite_loss_steps or 0 for run in comparison.runs_of(name)) for name in histories}
+    text += "".join(f" Steps of {name} that are NaN or infinite: {count}." for name, count in gaps.items() if count)
+    charts += [_curves(histories, LOSS, "loss", "training loss", text, 10), paired_differences(comparison)]
     charts.append(_curves(histories, SCALE, "scale", "loss scale", f"It falls where steps are skipped. {BAND}", 2))
     return [chart for chart in charts if chart is not None]
-
-
-def _loss(histories: Histories) -> Chart | None:
-    text = f"Mean loss since the point before. {BAND}"
-    for precision, runs in histories.items():
-        if gaps := sum(run.nonfinite_loss_steps() for run in runs):
-            text += f" {precision}: NaN or infinite in {count_of(gaps, 'step')}."
-    return _curves(histories, LOSS, "loss", "training loss", text, base=10)
 
 
 @matplotlib.rc_context(RC)

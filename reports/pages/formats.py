@@ -20,19 +20,20 @@ def measured(metric: Metric | None, value: float | None) -> str:
     return number(metric.scale * value, metric.decimals, metric.unit)
 
 
-def estimate(
-    interval: Interval, decimals: int, unit: str = "", reference: float = 0, scale: float = 1, signed: bool = False
-) -> str:
-    """`scale` times the value and, in brackets, the interval: 0.98x [0.96, 0.999].
+def estimate(interval: Interval, decimals: int, unit: str, reference: float, scale: float = 1) -> str:
+    """`scale` times the value and, in brackets, the interval; a difference, from the `reference` 0, has its sign.
 
-    An interval that excludes `reference` has as many decimals as it takes to read so.
+    An interval that excludes `reference` has as many decimals as it takes to read so: 0.98x [0.96, 0.999].
     """
-    value, low, high = (scale * end for end in (interval.value, interval.low, interval.high))
-    if not low <= reference <= high:
-        places = [_decimals_apart(figure, reference, decimals) for figure in (value, low, high)]
-    else:
-        places = [decimals] * 3
-    return f"{number(value, places[0], unit, signed)} [{number(low, places[1])}, {number(high, places[2])}]"
+    figures = [scale * figure for figure in (interval.value, interval.low, interval.high)]
+    excluded = not interval.low <= reference <= interval.high
+    places = [decimals] * 3
+    for place, figure in enumerate(figures):
+        while excluded and places[place] < 12 and float(f"{figure:.{places[place]}f}") == reference:
+            places[place] += 1
+    value, low, high = figures
+    text = number(value, places[0], unit, signed=reference == 0)
+    return f"{text} [{number(low, places[1])}, {number(high, places[2])}]"
 
 
 def margin(row: Row) -> str:
@@ -43,23 +44,6 @@ def margin(row: Row) -> str:
     return f"{text} {row.metric.difference_unit}".strip()
 
 
-def ratio(value: float) -> str:
-    """A speed-up that does not read as 1 unless it is."""
-    return number(value, _decimals_apart(value, 1, 2), "x")
-
-
-def count_of(amount: int, noun: str = "seed") -> str:
-    """1 seed, 2 seeds."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
 def in_percent(share: float) -> str:
     """A share in per cent, with three digits."""
     return f"{100 * share:.3g}%"
-
-
-def _decimals_apart(value: float, reference: float, decimals: int) -> int:
-    """As many as `decimals`, or as it takes to tell `value` from `reference`."""
-    while value != reference and decimals < 12 and float(f"{value:.{decimals}f}") == reference:
-        decimals += 1
-    return decimals

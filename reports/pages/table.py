@@ -53,17 +53,18 @@ def terminal(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[s
     return table.titles, table.rows
 
 
-def flat_rows(comparison: Comparison) -> list[dict[str, Value]]:
+def flat_rows(*comparisons: Comparison) -> list[dict[str, Value]]:
     """Each precision's figures in full, all rows with the same columns: `COLUMNS`, then the further metrics."""
-    rows = [_flat(row) for row in comparison.rows]
-    return [{column: row.get(column) for column in _union(rows)} for row in rows]
+    rows = [_flat(row) for comparison in comparisons for row in comparison.rows]
+    columns = dict.fromkeys([*COLUMNS, *(column for row in rows for column in row)])
+    return [{column: row.get(column) for column in columns} for row in rows]
 
 
 def as_csv(*comparisons: Comparison) -> str:
-    """The `flat_rows` of all `comparisons`; empty where there is no figure."""
-    rows = [row for comparison in comparisons for row in flat_rows(comparison)]
+    """The `flat_rows` of all `comparisons`."""
+    rows = flat_rows(*comparisons)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, _union(rows), lineterminator="\n")
+    writer = csv.DictWriter(buffer, list(rows[0]) if rows else COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()
@@ -73,7 +74,7 @@ def notes(comparison: Comparison) -> list[str]:
     """What a reader must know to read the figures right."""
     notes = []
     if comparison.smoke:
-        notes.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
+        notes.append("A smoke run of a few steps: these figures say only that the code runs.")
     if len(comparison.seeds) == 1:
         notes.append("One seed: a difference between single runs cannot be told from noise.")
     if not comparison.committed:
@@ -83,15 +84,12 @@ def notes(comparison: Comparison) -> list[str]:
     for what, several in (("version of PyTorch", comparison.torch), ("commit", commits)):
         if len(several) > 1:
             notes.append(f"Runs and speed are of more than one {what}: {', '.join(several)}.")
-    judged = [row for row in comparison.rows if row.verdict]
-    if judged:
-        notes.append(_rule(judged[0], comparison))
+    notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
         notes.append(
-            f"Seeds were added while a verdict was open, in at most {comparison.looks} looks: each tests at "
-            f"5% / {comparison.looks}, and the intervals are wider accordingly."
+            f"Seeds were added while a verdict was open; each of {comparison.looks} looks tests more strictly."
         )
-    elif any(row.verdict == INCONCLUSIVE for row in judged):
+    elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append(
             "Adding seeds until you like the result inflates false positives; --until-decided corrects for it."
         )
@@ -141,7 +139,7 @@ def difference(row: Row) -> str:
         return MISSING
     if interval is None:
         return number(metric.scale * row.difference, metric.decimals, metric.difference_unit, signed=True)
-    text = formats.estimate(interval, metric.decimals, metric.difference_unit, 0, metric.scale, signed=True)
+    text = formats.estimate(interval, metric.decimals, metric.difference_unit, 0, metric.scale)
     wider = f"at {formats.in_percent(1 - SIGNIFICANCE / row.looks)}" if row.looks > 1 else ""
     return _join(text, wider, f"(n={row.pairs})" if row.pairs != row.seeds else "")
 
@@ -189,10 +187,6 @@ def _flat(row: Row) -> dict[str, Value]:
     return flat
 
 
-def _union(rows: Sequence[dict[str, Value]]) -> list[str]:
-    return list(dict.fromkeys([*COLUMNS, *(column for row in rows for column in row)]))
-
-
 def _rule(row: Row, comparison: Comparison) -> str:
     """How the verdicts come about."""
     assert row.metric
@@ -200,10 +194,10 @@ def _rule(row: Row, comparison: Comparison) -> str:
     if row.metric.width is None:
         margin = f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}"
     share = SIGNIFICANCE / comparison.looks
+    narrow, wide, level = (formats.in_percent(one) for one in (1 - 2 * share, 1 - share, share))
     return (
-        f"Verdict: EQUIVALENT when the {formats.in_percent(1 - 2 * share)} interval of the difference lies within "
-        f"{margin} either way (two one-sided t-tests at {formats.in_percent(share)}); otherwise WORSE or BETTER when "
-        f"the {formats.in_percent(1 - share)} interval excludes zero."
+        f"Verdict: EQUIVALENT when the {narrow} interval of the difference lies within {margin} either way (two "
+        f"one-sided t-tests at {level}); otherwise WORSE or BETTER when the {wide} interval excludes zero."
     )
 
 
@@ -216,8 +210,8 @@ def _notes_on(row: Row) -> list[str]:
         notes.append(f"{row.precision} is inconclusive: {decide} if these are the true difference and spread.")
     if row.drift:
         notes.append(
-            f"{row.precision}: the machine was not quiet: the speed-up drifted from {row.drift.first:.2f}x in the "
-            f"first third of the measurement to {row.drift.last:.2f}x in the last."
+            f"{row.precision}: the machine was not quiet; the speed-up was {row.drift.first:.2f}x in the first third of "
+            f"the measurement and {row.drift.last:.2f}x in the last."
         )
     if row.speedup and row.speedup.high < 1 and (operator := row.slower_in):
         before = "less than is listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
