@@ -9,14 +9,14 @@ import argparse
 import sys
 
 from reports.analysis import calibration
-from reports.pages import markdown
+from reports.pages.text_table import Table
 
 
 def main() -> int:
     """Print the rates as Markdown."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     rates = calibration.rates(*calibration.read_calibration(calibration.RECORD))
-    print(markdown.table(calibration.TITLES, [rate.cells for rate in rates.rows]), "", *rates.notes, sep="\n")
+    print(Table(calibration.TITLES, [rate.cells for rate in rates.rows]).markdown(), "", *rates.notes, sep="\n")
     return 0
 
 

@@ -67,7 +67,8 @@ def fp16(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.fixture(params=["fp32", "bf16", "fp16"])
 def finished(request: pytest.FixtureRequest) -> Outcome:
     """The finished tiny run in each precision."""
-    return request.getfixturevalue(request.param)
+    outcome: Outcome = request.getfixturevalue(request.param)
+    return outcome
 
 
 @pytest.fixture

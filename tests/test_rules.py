@@ -88,7 +88,7 @@ LIBRARIES = {
     "train.engine": {"torch"},
     "reports.records": {"pydantic", "yaml"},
     "reports.analysis": {"numpy", "scipy"},
-    "reports.pages": {"jinja2", "markupsafe", "matplotlib", "numpy"},
+    "reports.pages": {"jinja2", "markupsafe", "matplotlib", "numpy", "pydantic"},
 }
 
 
@@ -182,6 +182,20 @@ def test_no_file_is_named_like_a_library() -> None:
     assert [str(file) for file in FILES if file.stem in taken - own] == []
 
 
+# Pinned though nothing imports it. Checks are commands, or stubs that mypy reads; timm is recorded with every run.
+NOT_IMPORTED = {"timm", "pytest-xdist", "ruff", "mypy", "types-pyyaml", "types-psutil"}
+
+
+def test_every_third_party_import_is_pinned_and_every_pin_is_imported() -> None:
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9_-]+==[0-9.]+", pin)] == []
+    names = {top(name) for file in FILES for name in imports_of(file)} - {*OURS, *sys.stdlib_module_names}
+    distributions = packages_distributions()
+    imported = {distribution.lower() for name in names for distribution in distributions[name]}
+    assert {pin.partition("==")[0].lower() for pin in pins} == imported | NOT_IMPORTED
+
+
 def test_precision_words_stand_in_the_engine_alone() -> None:
     home = {Path("train/engine/precision.py"), Path("train/engine/emulated_fp16.py")}
     words = ("autocast", "GradScaler", "allow_tf32", "fp32_precision", "set_float32_matmul_precision")
@@ -214,7 +228,8 @@ def test_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_no
         [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    times, printed = [], []
+    times: list[str] = []
+    printed: list[str] = []
     for line in done.stderr.splitlines():
         (times if line.startswith("import time:") else printed).append(line)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in times}

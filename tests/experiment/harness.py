@@ -4,7 +4,6 @@ import contextlib
 import functools
 import hashlib
 import io
-import json
 import math
 import multiprocessing
 import os
@@ -14,19 +13,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from reports.records.files import read_lines
+from reports.records import layout
+from reports.records.config import Experiment
+from reports.records.environment import Environment
+from reports.records.files import read_record
+from reports.records.metrics import LOSS, STEP, Figure, read_history, read_lines
+from reports.records.summary import Summary
 from train.cli import signals
+from train.cli.run import main
 from train.engine.step import Batch, Forward
 from train.experiment import run as run_module
-from train.experiment.config import Experiment
-from train.experiment.run import main
-from train.experiment.tasks import classify_images, image_classification
+from train.experiment.setup import Build
+from train.experiment.tasks import Task, classify_images, image_classification
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).with_name("tiny.yaml")
@@ -61,7 +66,7 @@ class AtCall:
     """A task's forward that does `action` in one call, once.
 
     Training calls are numbered as the steps are, evaluation calls from 1; call 0 of either kind is that of the
-    rehearsal before training.
+    trial run before training.
     """
 
     number: int
@@ -104,32 +109,48 @@ class Outcome:
     folder: Path
 
     @property
-    def summary(self) -> dict[str, Any]:
-        return json.loads((self.folder / "summary.json").read_text())
+    def summary(self) -> Summary:
+        return read_record(Summary, self.folder / layout.SUMMARY)
 
     @property
-    def environment(self) -> dict[str, Any]:
-        return json.loads((self.folder / "environment.json").read_text())
+    def reason(self) -> str:
+        return self.summary.reason or ""
+
+    def figure(self, name: str) -> float:
+        """A final figure; an error where it was not measured."""
+        value = self.summary.figure(name)
+        assert value is not None, f"no {name}"
+        return value
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / "metrics.jsonl")[0]
+    def environment(self) -> Environment:
+        return read_record(Environment, self.folder / layout.ENVIRONMENT)
 
     @property
-    def numbers(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Figure]]:
+        return read_lines(self.folder / layout.METRICS)[0]
+
+    @property
+    def numbers(self) -> list[dict[str, Figure]]:
         """The rows without what depends on the machine's speed and memory; rows of nothing else are left out."""
-        kept = ({key: row[key] for key in row if key.split("/")[0] in ("train", "eval", "amp")} for row in self.rows)
-        return [row for row in kept if row.keys() != {"train/step"}]
+        rows = ({key: row[key] for key in row if key.split("/")[0] in ("train", "eval", "amp")} for row in self.rows)
+        return [row for row in rows if row.keys() != {STEP}]
 
-    def column(self, name: str) -> dict[int, Any]:
+    def column(self, name: str) -> dict[int, float]:
         """Step -> value of the rows that have metric `name`; each step at most once."""
-        pairs = [(row["train/step"], row[name]) for row in self.rows if name in row]
-        steps = [step for step, _ in pairs]
+        rows = read_history(self.folder / layout.METRICS).rows_with(name)
+        steps = [int(row[STEP]) for row in rows]
         assert steps == sorted(set(steps)), f"{name} has steps twice or out of order: {steps}"
-        return dict(pairs)
+        return {int(row[STEP]): row[name] for row in rows}
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The training loss by step."""
+        return self.column(LOSS)
 
     def weights(self, checkpoint: str = "last") -> dict[str, Tensor]:
-        return torch.load(self.folder / "checkpoints" / f"{checkpoint}.pt")["trainer"]["model"]
+        model: dict[str, Tensor] = torch.load(self.folder / "checkpoints" / f"{checkpoint}.pt")["trainer"]["model"]
+        return model
 
 
 def folder_of(out: Path, config: Path, precision: str, seed: int = 0) -> Path:
@@ -142,27 +163,29 @@ def run(
     precision: str = "fp32",
     options: tuple[str, ...] = (),
     config: Path = TINY,
-    build: Callable[[Experiment], nn.Module] = build,
+    build: Build = build,
     forward: Forward = classify_images,
+    task: Task = image_classification,
 ) -> Outcome:
     """Run the command in this process, as `python -m train.tiny CONFIG --precision ... ` would."""
     arguments = [str(config), "--precision", precision, "--device", "cpu", "--out", str(out), *options, *overrides]
-    status, stdout, stderr = command(arguments, build, forward)
+    status, stdout, stderr = command(arguments, build, forward, task)
     seed = int(options[options.index("--seed") + 1]) if "--seed" in options else 0
     return Outcome(status, stdout, stderr, folder_of(out, config, precision, seed))
 
 
 def command(
     arguments: list[str],
-    build: Callable[[Experiment], nn.Module] = build,
+    build: Build = build,
     forward: Forward = classify_images,
+    task: Task = image_classification,
 ) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a per-model script given `arguments`."""
     stdout, stderr = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["train/tiny.py", *arguments]
     try:
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            status = main(build, replace(image_classification, forward=forward))
+            status = main(build, replace(task, forward=forward))
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     finally:
@@ -170,21 +193,22 @@ def command(
     return status, stdout.getvalue(), stderr.getvalue()
 
 
-# Real processes, for what ends a process. The server has imported the libraries, so each one starts at once.
+# Real processes, for what ends a process. The server has imported the libraries, so each one starts at once;
+# torch._dynamo is what the first optimizer of a process imports.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
-    ["train.experiment.run", "models.vision", "wandb", "sklearn.datasets", "sklearn.model_selection"]
+    ["train.cli.run", "models.vision", "torch._dynamo", "wandb", "sklearn.datasets", "sklearn.model_selection"]
 )
 
 
-def start(function: Callable[[], int], log: Path, **environment: str) -> Any:
+def start(function: Callable[[], int], log: Path, **environment: str) -> BaseProcess:
     """Start a process that exits with what `function` returns; it prints into the file `log` and has no stdin."""
     process = processes.Process(target=_child, args=(function, log, {"WANDB_MODE": "disabled", **environment}))
     process.start()
     return process
 
 
-def wait(process: Any, seconds: float = 60) -> int:
+def wait(process: BaseProcess, seconds: float = 60) -> int:
     """The exit status; minus the signal's number when a signal ended the process."""
     process.join(seconds)
     assert process.exitcode is not None, f"still running after {seconds} s"
@@ -246,7 +270,7 @@ def _records(path: Path) -> Iterator[Any]:
 
     Blocks of 32 KiB hold chunks of (CRC, length, kind, bytes); kinds 1 and 4 end a record, 2 and 3 go on.
     """
-    from wandb.proto import wandb_internal_pb2
+    import wandb.proto.wandb_internal_pb2 as messages
 
     block, header = 32768, struct.Struct("<IHB")
     data = path.read_bytes()
@@ -266,7 +290,7 @@ def _records(path: Path) -> Iterator[Any]:
         record += data[position : position + length]
         position += length
         if kind in (1, 4):
-            message = wandb_internal_pb2.Record()
+            message = messages.Record()  # type: ignore[attr-defined]
             message.ParseFromString(record)
             record = b""
             yield message

@@ -14,6 +14,8 @@ import pytest
 import torch
 import yaml
 
+from reports.records.config import Experiment, read_config
+from reports.records.environment import Source
 from tests.experiment.harness import TINY, AtCall, Outcome, folder_of, run, run_apart, snapshot
 from train.engine.errors import Refused
 from train.experiment import environment
@@ -45,12 +47,12 @@ def test_the_written_configuration_repeats_the_run(fp32: Outcome, tmp_path: Path
     again = Outcome(again.status, again.out, again.err, folder_of(tmp_path, TINY, "fp32"))
     assert again.status == 0
     assert again.numbers == fp32.numbers
-    assert again.summary["final_weights_sha256"] == fp32.summary["final_weights_sha256"]
+    assert again.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
     assert (again.folder / "config.yaml").read_text() == (fp32.folder / "config.yaml").read_text()
 
 
 def test_the_written_configuration_has_the_same_digest(fp32: Outcome, tmp_path: Path) -> None:
-    assert load(fp32.folder / "config.yaml").digest() == fp32.summary["config_sha256"]
+    assert load(fp32.folder / "config.yaml").digest() == fp32.summary.config_sha256
 
 
 def test_a_run_from_before_a_key_existed_is_found_again(finished: Outcome, tmp_path: Path) -> None:
@@ -60,7 +62,7 @@ def test_a_run_from_before_a_key_existed_is_found_again(finished: Outcome, tmp_p
     (folder / "config.yaml").write_text(yaml.safe_dump(recorded))
     precision = folder.name.partition("-s")[0]
     assert open_folder(folder, load(finished.folder / "config.yaml"), precision, 0, "auto").finished
-    assert load(folder / "config.yaml").digest() == finished.summary["config_sha256"]
+    assert load(folder / "config.yaml").digest() == finished.summary.config_sha256
 
 
 def test_the_configuration_is_resolved(fp32: Outcome) -> None:
@@ -73,27 +75,28 @@ def test_the_configuration_is_resolved(fp32: Outcome) -> None:
 def test_the_environment_says_what_ran_where(finished: Outcome) -> None:
     precision = finished.folder.name.partition("-")[0]
     facts = finished.environment
-    assert facts["git"].keys() == {"commit", "dirty"}
+    assert facts.git == environment.git_state()
     for package in ("torch", "torchvision", "timm", "transformers", "datasets", "wandb", "numpy"):
-        assert facts["versions"][package] == version(package)
-    assert facts["versions"]["python"] == platform.python_version()
-    assert facts["seed"] == 0
-    assert facts["precision"]["requested"] == precision
-    assert facts["precision"]["effective"]["name"] == precision
+        assert facts.versions[package] == version(package)
+    assert facts.versions["python"] == platform.python_version()
+    assert facts.seed == 0
+    assert facts.precision.requested == precision
+    assert facts.precision.effective.name == precision
     dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
-    assert facts["precision"]["effective"]["matrix_dtype"] == dtype
-    assert facts["precision"]["module_outputs"] == {dtype: 3}  # two convolutions and a linear layer
-    assert facts["device"]["type"] == "cpu"
+    assert facts.precision.effective.matrix_dtype == dtype
+    assert facts.precision.module_outputs == {dtype: 3}  # two convolutions and a linear layer
+    assert facts.device.type == "cpu"
     flags = Path("/proc/cpuinfo").read_text().split()
-    assert facts["cpu"]["instruction_sets"] == [
+    assert facts.cpu.instruction_sets == [
         flag
         for flag in ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
         if flag in flags
     ]
-    assert facts["cpu"]["threads"] == torch.get_num_threads()
-    [attempt] = facts["attempts"]
-    assert attempt["command"].startswith(f"python -m train.resnet {TINY} --precision {precision} --device cpu --out ")
-    assert attempt["from_step"] == 0
+    assert facts.cpu.threads == torch.get_num_threads()
+    [attempt] = facts.attempts
+    assert attempt.command is not None
+    assert attempt.command.startswith(f"python -m train.resnet {TINY} --precision {precision} --device cpu --out ")
+    assert attempt.from_step == 0
 
 
 def test_the_state_of_the_source_tree_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,28 +106,27 @@ def test_the_state_of_the_source_tree_is_recorded(tmp_path: Path, monkeypatch: p
         return done.stdout.strip()
 
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    assert environment.git_state() == {"commit": None, "dirty": None}
+    assert environment.git_state() == Source()
     git("init", "--quiet")
     (tmp_path / "file").write_text("as committed")
     git("add", "file")
     git("commit", "--quiet", "--message", "first")
     (tmp_path / "not tracked").write_text("such as a result")
-    assert environment.git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    assert environment.git_state() == Source(commit=git("rev-parse", "HEAD"), dirty=False)
     (tmp_path / "file").write_text("changed")
-    assert environment.git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": True}
+    assert environment.git_state() == Source(commit=git("rev-parse", "HEAD"), dirty=True)
 
 
 def test_configuration_and_environment_exist_before_the_first_step(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, TINY, "fp32")
-    seen: list[dict[str, object]] = []
+    seen: list[tuple[Experiment, dict[str, object]]] = []
 
     def look() -> None:
-        seen.append(yaml.safe_load((folder / "config.yaml").read_text()))
-        seen.append(json.loads((folder / "environment.json").read_text()))
+        seen.append((read_config(folder / "config.yaml"), json.loads((folder / "environment.json").read_text())))
 
     assert run(tmp_path, "max_steps=1", forward=AtCall(1, look)).status == 0
-    config, facts = seen
-    assert config["max_steps"] == 1
+    [(config, facts)] = seen
+    assert config.max_steps == 1
     assert {"versions", "git", "seed", "precision", "attempts"} <= facts.keys()
 
 
@@ -134,9 +136,9 @@ def test_a_killed_process_leaves_its_configuration_and_complete_lines(tmp_path: 
     folder = folder_of(tmp_path, TINY, "fp32")
     left = Outcome(-9, "", "", folder)
     assert (folder / "metrics.jsonl").read_text().endswith("\n")
-    assert list(left.column("train/loss")) == [1, 2, 3, 4]
+    assert list(left.losses) == [1, 2, 3, 4]
     assert load(folder / "config.yaml").max_steps == 12
-    assert len(left.environment["attempts"]) == 1
+    assert len(left.environment.attempts) == 1
     assert not (folder / "summary.json").exists()
 
 
@@ -154,7 +156,7 @@ def test_a_finished_run_ends_at_once_and_touches_nothing(finished: Outcome, tmp_
     assert snapshot(folder) == before
 
 
-def test_a_bystander_may_change_without_training_anew(fp32: Outcome, tmp_path: Path) -> None:
+def test_a_key_that_only_watches_or_judges_may_change_without_retraining(fp32: Outcome, tmp_path: Path) -> None:
     folder = copy_of(fp32, tmp_path)
     before = snapshot(folder)
     assert run(tmp_path, "log_every=3", "margin=0.1").status == 0
@@ -185,16 +187,16 @@ def test_resume_never_keeps_the_old_run(fp32: Outcome, tmp_path: Path) -> None:
     [kept] = (tmp_path / "tiny" / "replaced").iterdir()
     assert snapshot(kept) == before
     assert str(kept) in anew.out
-    assert anew.summary["final_weights_sha256"] != fp32.summary["final_weights_sha256"]
-    assert anew.environment["run_id"] != fp32.environment["run_id"]
-    assert len(anew.environment["attempts"]) == 1
+    assert anew.summary.final_weights_sha256 != fp32.summary.final_weights_sha256
+    assert anew.environment.run_id != fp32.environment.run_id
+    assert len(anew.environment.attempts) == 1
 
 
 def test_resume_never_repeats_a_finished_run_from_the_start(fp32: Outcome, tmp_path: Path) -> None:
     copy_of(fp32, tmp_path)
     anew = run(tmp_path, options=("--resume", "never"))
     assert anew.numbers == fp32.numbers
-    assert anew.environment["attempts"][0]["from_step"] == 0
+    assert anew.environment.attempts[0].from_step == 0
 
 
 def _truncate(path: Path) -> None:
@@ -255,9 +257,9 @@ def test_resume_from_a_file_goes_on_from_its_step(fp32: Outcome, tmp_path: Path)
     half = run(tmp_path / "half", "max_steps=6")
     rest = run(tmp_path / "rest", options=("--resume", str(half.folder / "checkpoints" / "last.pt")))
     assert rest.status == 0
-    assert "going on from step 6 of 12" in rest.out
-    assert rest.environment["attempts"][0]["from_step"] == 6
-    assert list(rest.column("train/loss")) == list(range(1, 13)), "the history comes along"
+    assert "resumes from step 6 of 12" in rest.out
+    assert rest.environment.attempts[0].from_step == 6
+    assert list(rest.losses) == list(range(1, 13)), "the history comes along"
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
@@ -295,17 +297,12 @@ def test_metrics_that_lack_lines_of_the_checkpoint_are_refused(
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ('{"attempts": 5}', "is not the environment of a run: attempts: input should be a valid list, not 5"),
-        (
-            '{"attempts": [{}, "x"]}',
-            "is not the environment of a run: attempts.1: input should be a valid object",
-        ),
-        ('{"run_id": 7}', "is not the environment of a run: run_id: input should be a valid string, not 7"),
-        (
-            '["attempts"]',
-            "is not the environment of a run: input should be a valid object",
-        ),
-        ('{"attempts": [', "is not readable as JSON: Expecting value"),
+        ('{"attempts": 5}', "attempts: input should be a valid list, not 5"),
+        ('{"attempts": null}', "attempts: input should be a valid list, not null"),
+        ('{"attempts": [{}, "x"]}', "attempts.1: input should be a valid object"),
+        ('{"run_id": 7}', "run_id: input should be a valid string, not 7"),
+        ('["attempts"]', "input should be a valid object"),
+        ('{"attempts": [', "not readable as JSON: Expecting value"),
     ],
 )
 def test_an_environment_of_another_shape_is_refused_by_name(
@@ -317,13 +314,13 @@ def test_an_environment_of_another_shape_is_refused_by_name(
     before = snapshot(folder)
     done = run(tmp_path)
     assert done.status == 2
-    assert done.err.startswith(f"error: {folder / 'environment.json'} {fault}")
+    assert done.err.startswith(f"error: {folder / 'environment.json'}: {fault}")
     assert done.err.endswith("; move it away to go on without the record of earlier attempts\n")
     assert done.err.count("\n") == 1
     assert snapshot(folder) == before
 
 
-@pytest.mark.parametrize("content", ["{}", '{"attempts": null, "cpu": null}', None])
+@pytest.mark.parametrize("content", ["{}", '{"cpu": {}}', None])
 def test_an_environment_without_its_parts_is_begun_anew(content: str | None, fp32: Outcome, tmp_path: Path) -> None:
     folder = copy_of(fp32, tmp_path)
     (folder / "summary.json").unlink()
@@ -332,8 +329,8 @@ def test_an_environment_without_its_parts_is_begun_anew(content: str | None, fp3
         (folder / "environment.json").write_text(content)
     done = run(tmp_path)
     assert done.status == 0
-    assert [attempt["from_step"] for attempt in done.environment["attempts"]] == [12]
-    assert done.environment["cpu"] == fp32.environment["cpu"]
+    assert [attempt.from_step for attempt in done.environment.attempts] == [12]
+    assert done.environment.cpu == fp32.environment.cpu
 
 
 def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outcome, tmp_path: Path) -> None:
@@ -341,7 +338,7 @@ def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outc
     (folder / "config.yaml").write_text("model: [resnet")
     done = run(tmp_path)
     assert done.status == 2
-    assert f"{folder / 'config.yaml'}: not readable as a configuration" in done.err
+    assert f"{folder / 'config.yaml'}: not readable as YAML: " in done.err
     assert done.err.count("\n") == 1
 
 

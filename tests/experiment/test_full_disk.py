@@ -6,9 +6,9 @@ import pytest
 from torch import Tensor, nn
 
 from tests.experiment.harness import TINY, AtCall, Outcome, Poisoned, folder_of, run
-from tests.tracking.test_record import SilentMirror
+from tests.experiment.test_record import KeepingTracker
 from train.engine.step import Batch
-from train.tracking.record import Record
+from train.experiment.record import RunRecord
 
 FULL = "No space left on device"
 
@@ -36,15 +36,15 @@ def test_no_room_for_a_checkpoint(name: str, folder: Path, fp32: Outcome, tmp_pa
     done = run(tmp_path, forward=AtCall(5, fill))  # a checkpoint after step 3, the next one and an evaluation after 6
     assert done.status == 1
     assert done.err == f"error: [Errno 28] the checkpoint could not be written: {FULL}: '{file}'\n"
-    assert done.summary["status"] == "failed"
-    assert FULL in done.summary["reason"]
+    assert done.summary.status == "failed"
+    assert FULL in done.reason
     assert list(folder.rglob("*.partial")) == []
     if name == "last":
         assert file.read_bytes() == saved[0]
     resumed = run(tmp_path)
-    assert f"going on from step {3 if name == 'last' else 6} of 12" in resumed.out
+    assert f"resumes from step {3 if name == 'last' else 6} of 12" in resumed.out
     assert resumed.numbers == fp32.numbers
-    assert resumed.summary["final_weights_sha256"] == fp32.summary["final_weights_sha256"]
+    assert resumed.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
 
 
 def test_no_room_for_a_line_of_metrics(folder: Path, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_no_room_for_a_line_of_metrics(folder: Path, tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.status == 1
     assert done.err == f"error: [Errno 28] {FULL}: '{folder / 'metrics.jsonl'}'\n"
-    assert done.summary["status"] == "failed"
+    assert done.summary.status == "failed"
     assert list(folder.rglob("*.partial")) == []
 
 
@@ -61,7 +61,7 @@ def test_no_room_for_the_history_leaves_the_lines_that_are_there(tmp_path: Path)
     path.write_text('{"train/step": 1}\n')
     no_room_for(path)
     with pytest.raises(OSError, match=rf"{FULL}: '{path}'"):
-        Record(tmp_path, [{"train/step": 1}], SilentMirror())
+        RunRecord(tmp_path, [{"train/step": 1}], KeepingTracker())
     assert path.read_text() == '{"train/step": 1}\n'
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 

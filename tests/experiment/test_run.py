@@ -12,8 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from reports.records.config import Experiment
+from reports.records.summary import Steps
 from tests.experiment.harness import (
     DIGITS,
     DIGITS_SHORT,
@@ -32,12 +35,16 @@ from tests.experiment.harness import (
     wait,
 )
 from train import resnet
+from train.cli import terminal
+from train.engine.step import Batch
 from train.experiment import run as run_module
-from train.experiment.config import Experiment, load
+from train.experiment.config import load
 from train.experiment.folder import RunFolder, open_folder
 from train.experiment.optimizers import build_schedule
-from train.experiment.run import Run
+from train.experiment.run import Services, execute, prepare
+from train.experiment.setup import Script
 from train.experiment.tasks import image_classification
+from train.tracking.runs import track_run
 
 TERM = functools.partial(signal.raise_signal, signal.SIGTERM)
 
@@ -47,8 +54,8 @@ def assert_same_run(resumed: Outcome, uninterrupted: Outcome) -> None:
     assert resumed.status == 0, resumed.err
     assert resumed.numbers == uninterrupted.numbers
     for name in ("status", "final_weights_sha256", "initial_weights_sha256", "data_order_sha256", "steps", "best"):
-        assert resumed.summary[name] == uninterrupted.summary[name], name
-    assert list(resumed.column("train/loss")) == list(range(1, 13))
+        assert getattr(resumed.summary, name) == getattr(uninterrupted.summary, name), name
+    assert list(resumed.losses) == list(range(1, 13))
     assert list(resumed.column("eval/accuracy")) == [6, 12]
 
 
@@ -65,12 +72,12 @@ def test_sigterm_in_a_step_then_resume_is_the_same_run(step: int, finished: Outc
         "SIGTERM: saving a checkpoint",
         f"interrupted: {reason}; the same command goes on from there",
     ]
-    assert stopped.summary["status"] == "interrupted"
-    assert stopped.summary["reason"] == reason
-    assert stopped.summary["steps"] == {"planned": 12, "attempted": step, "applied": step}
+    assert stopped.summary.status == "interrupted"
+    assert stopped.reason == reason
+    assert stopped.summary.steps == Steps(planned=12, attempted=step, applied=step)
     resumed = run(tmp_path, precision=precision)
-    assert f"going on from step {step} of 12" in resumed.out
-    assert [attempt["from_step"] for attempt in resumed.environment["attempts"]] == [0, step]
+    assert f"resumes from step {step} of 12" in resumed.out
+    assert [attempt.from_step for attempt in resumed.environment.attempts] == [0, step]
     assert_same_run(resumed, finished)
 
 
@@ -83,7 +90,7 @@ def test_a_signal_in_an_evaluation_then_resume_is_the_same_run(
     at_batch = AtCall(batch, functools.partial(signal.raise_signal, number), training=False)  # four in an evaluation
     stopped = run(tmp_path, forward=at_batch)
     assert stopped.status == 75
-    assert stopped.summary["status"] == "interrupted"
+    assert stopped.summary.status == "interrupted"
     assert "eval/accuracy" not in stopped.rows[-1]
     assert_same_run(run(tmp_path), fp32)
 
@@ -99,7 +106,7 @@ def test_a_signal_before_the_first_step_then_resume_is_the_same_run(
         patch.setattr(run_module, "open_folder", terminated)
         stopped = run(tmp_path)
     assert stopped.status == 75
-    assert stopped.summary["steps"]["attempted"] <= 1
+    assert stopped.summary.steps.attempted in (0, 1)
     assert_same_run(run(tmp_path), fp32)
 
 
@@ -118,7 +125,7 @@ def test_a_signal_in_the_last_step_loses_nothing(fp32: Outcome, tmp_path: Path) 
 def test_a_second_signal_ends_the_process_at_once(tmp_path: Path, log: Path) -> None:
     assert run_apart(tmp_path, log, forward=AtCall(5, _terminate_twice)) == -signal.SIGTERM
     left = Outcome(0, "", "", folder_of(tmp_path, TINY, "fp32"))
-    assert list(left.column("train/loss")) == [1, 2, 3, 4]
+    assert list(left.losses) == [1, 2, 3, 4]
     assert not (left.folder / "summary.json").exists()
 
 
@@ -136,14 +143,15 @@ def test_sigterm_from_outside_stops_the_command_in_time(tmp_path: Path, log: Pat
     while not (metrics.exists() and metrics.stat().st_size):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    assert process.pid is not None
     os.kill(process.pid, signal.SIGTERM)
     assert wait(process, 10) == 75
     resumed, whole = (
         run(tmp_path / name, *overrides, config=DIGITS, build=resnet.build) for name in ("stopped", "whole")
     )
-    assert len(resumed.environment["attempts"]) == 2
+    assert len(resumed.environment.attempts) == 2
     assert resumed.numbers == whole.numbers
-    assert resumed.summary["final_weights_sha256"] == whole.summary["final_weights_sha256"]
+    assert resumed.summary.final_weights_sha256 == whole.summary.final_weights_sha256
 
 
 @pytest.mark.parametrize("step", [2, 8])
@@ -151,7 +159,7 @@ def test_a_killed_run_resumes_from_its_checkpoint(step: int, fp16: Outcome, tmp_
     killed = AtCall(step, functools.partial(signal.raise_signal, signal.SIGKILL))
     assert run_apart(tmp_path, log, precision="fp16", forward=killed) == -signal.SIGKILL
     resumed = run(tmp_path, precision="fp16")
-    assert resumed.environment["attempts"][-1]["from_step"] == step // 3 * 3  # a checkpoint every 3 steps
+    assert resumed.environment.attempts[-1].from_step == step // 3 * 3  # a checkpoint every 3 steps
     assert_same_run(resumed, fp16)
 
 
@@ -159,11 +167,11 @@ def test_with_rare_log_lines_the_resumed_means_are_those_of_the_whole_window(tmp
     overrides = ("log_every=4", "ema_decay=0.9", "accumulate=2")
     whole = run(tmp_path / "whole", *overrides)
     stopped = run(tmp_path / "stopped", *overrides, forward=AtCall(9, TERM))
-    assert stopped.summary["reason"] == "stopped at step 5 of 12"
+    assert stopped.reason == "stopped at step 5 of 12"
     resumed = run(tmp_path / "stopped", *overrides)
-    assert list(resumed.column("train/loss")) == [4, 8, 12]
+    assert list(resumed.losses) == [4, 8, 12]
     assert resumed.numbers == whole.numbers
-    assert resumed.summary["final_weights_sha256"] == whole.summary["final_weights_sha256"]
+    assert resumed.summary.final_weights_sha256 == whole.summary.final_weights_sha256
 
 
 def test_resume_from_the_best_checkpoint_repeats_the_rest_of_the_run(fp32: Outcome, tmp_path: Path) -> None:
@@ -203,16 +211,16 @@ def test_resume_with_more_epochs(tmp_path: Path) -> None:
     short = run(tmp_path, *overrides, "epochs=2")
     longer = run(tmp_path, *overrides, "epochs=4")
     assert short.status == longer.status == 0
-    assert "going on from step 16 of 32" in longer.out
+    assert "resumes from step 16 of 32" in longer.out
     assert "  epochs: 2 -> 4\n" in longer.out
     assert "  the schedule now ends at step 32\n" in longer.out
-    assert longer.environment["attempts"][1]["changed"] == {"epochs": [2, 4]}
+    assert longer.environment.attempts[1].changed == {"epochs": (2, 4)}
     assert load(longer.folder / "config.yaml").epochs == 4
     before, after = (build_schedule("cosine", total) for total in (16, 32))
     expected = {step: 0.05 * (before if step <= 16 else after)(step - 1) for step in range(1, 33)}
     assert longer.column("train/lr") == pytest.approx(expected)
-    assert longer.summary["steps"]["planned"] == 32
-    assert longer.summary["status"] == "finished"
+    assert longer.summary.steps.planned == 32
+    assert longer.summary.status == "finished"
 
 
 def test_a_longer_run_that_is_killed_is_not_taken_for_finished(tmp_path: Path, log: Path) -> None:
@@ -221,8 +229,8 @@ def test_a_longer_run_that_is_killed_is_not_taken_for_finished(tmp_path: Path, l
     assert run_apart(tmp_path, log, forward=killed) == -signal.SIGKILL
     resumed = run(tmp_path)
     assert "finished already" not in resumed.out
-    assert resumed.summary["steps"] == {"planned": 12, "attempted": 12, "applied": 12}
-    assert list(resumed.column("train/loss")) == list(range(1, 13))
+    assert resumed.summary.steps == Steps(planned=12, attempted=12, applied=12)
+    assert list(resumed.losses) == list(range(1, 13))
 
 
 def test_a_length_that_is_exceeded_already_is_refused(fp32: Outcome, tmp_path: Path) -> None:
@@ -246,12 +254,12 @@ def test_a_run_that_was_killed_before_its_summary_has_no_line_twice(bf16: Outcom
 
 def test_the_precisions_start_alike_and_see_the_same_data(fp32: Outcome, bf16: Outcome, fp16: Outcome) -> None:
     for name in ("initial_weights_sha256", "data_order_sha256", "config_sha256"):
-        values = {done.summary[name] for done in (fp32, bf16, fp16)}
+        values = {getattr(done.summary, name) for done in (fp32, bf16, fp16)}
         assert len(values) == 1, name
-        assert len(values.pop()) == 64
-    first_losses = [done.column("train/loss")[1] for done in (fp32, bf16, fp16)]
+        assert all(len(value) == 64 for value in values)
+    first_losses = [done.losses[1] for done in (fp32, bf16, fp16)]
     assert first_losses == pytest.approx([first_losses[0]] * 3, rel=1e-2)
-    assert len({done.summary["final_weights_sha256"] for done in (fp32, bf16, fp16)}) == 3
+    assert len({done.summary.final_weights_sha256 for done in (fp32, bf16, fp16)}) == 3
 
 
 def test_other_work_in_the_process_changes_nothing(fp32: Outcome, tmp_path: Path) -> None:
@@ -264,33 +272,33 @@ def test_other_work_in_the_process_changes_nothing(fp32: Outcome, tmp_path: Path
 def test_another_seed_is_another_run(fp32: Outcome, tmp_path: Path) -> None:
     other = run(tmp_path, options=("--seed", "1"))
     for name in ("initial_weights_sha256", "data_order_sha256", "final_weights_sha256"):
-        assert other.summary[name] != fp32.summary[name], name
-    assert other.summary["config_sha256"] == fp32.summary["config_sha256"]
+        assert getattr(other.summary, name) != getattr(fp32.summary, name), name
+    assert other.summary.config_sha256 == fp32.summary.config_sha256
 
 
-def test_bystanders_change_no_weight(fp32: Outcome, tmp_path: Path) -> None:
+def test_keys_that_only_watch_or_judge_change_no_weight(fp32: Outcome, tmp_path: Path) -> None:
     other = run(tmp_path, "log_every=5", "checkpoint_every=4", "margin=0.1")
-    assert other.summary["final_weights_sha256"] == fp32.summary["final_weights_sha256"]
+    assert other.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
 
 
 # Evaluation
 
 
 def test_the_final_weights_are_evaluated_once_more_in_fp32(bf16: Outcome, fp32: Outcome) -> None:
-    config = load(bf16.folder / "config.yaml")
     model = TinyNet(10)
     model.load_state_dict(bf16.weights())
     model.eval()
-    evaluation = image_classification.load(config, 0, torch.device("cpu")).evaluation
-    loss = correct = 0.0
+    config = load(bf16.folder / "config.yaml")
+    evaluation = image_classification.data(config, 0, torch.device("cpu"), smoke=False).evaluation
+    loss = right = 0.0
     with torch.no_grad():
         for batch in evaluation.epoch(0):
-            scores = image_classification.score(*image_classification.forward(model, batch))
-            loss += scores["loss"].item()
-            correct += scores["correct"].item()
+            logits = model(batch["images"])
+            loss += F.cross_entropy(logits, batch["labels"], reduction="sum").item()
+            right += (logits.argmax(dim=1) == batch["labels"]).sum().item()
     assert bf16.column("eval/loss_fp32") == {12: pytest.approx(loss / 32, rel=1e-6)}
-    assert bf16.column("eval/accuracy_fp32") == {12: correct / 32}
-    assert bf16.summary["final"]["eval/loss_fp32"] == bf16.column("eval/loss_fp32")[12]
+    assert bf16.column("eval/accuracy_fp32") == {12: right / 32}
+    assert bf16.summary.final["eval/loss_fp32"] == bf16.column("eval/loss_fp32")[12]
     assert bf16.column("eval/loss")[12] != bf16.column("eval/loss_fp32")[12]
     assert not any("eval/loss_fp32" in row for row in fp32.rows)
 
@@ -300,15 +308,16 @@ def test_the_final_weights_are_evaluated_once_more_in_fp32(bf16: Outcome, fp32: 
 
 def test_steps_of_the_compute_only_throughput_move_nothing(tmp_path: Path) -> None:
     overrides = ["optimizer.weight_decay=0.1", "schedule.name=constant"]  # at the last step's rate they would move
-    done = Run(build, image_classification, TINY, overrides, "fp32", 0).prepare("cpu")
-    schedule = done.trainer.schedule
-    assert done.execute(tmp_path, "auto") == 0
-    assert done.record.last()["throughput/compute_samples_per_sec"] > 0
-    saved = Outcome(0, "", "", done.folder.path).weights()
-    for name, parameter in done.model.named_parameters():
+    prepared = prepare(Script(build, image_classification), TINY, overrides, "fp32", 0, "cpu")
+    trainer, schedule = prepared.setup.trainer, prepared.setup.trainer.schedule
+    execute(prepared, tmp_path, "auto", Services(track_run, terminal.Progress, lambda: False, ""))
+    done = Outcome(0, "", "", folder_of(tmp_path, TINY, "fp32"))
+    assert done.figure("throughput/compute_samples_per_sec") > 0
+    saved = done.weights()
+    for name, parameter in prepared.setup.model.named_parameters():
         assert torch.equal(parameter, saved[name]), name
-    assert (done.trainer.step_count, done.trainer.applied_step) == (12, 12)
-    assert done.trainer.schedule is schedule
+    assert (trainer.step_count, trainer.applied_step) == (12, 12)
+    assert trainer.schedule is schedule
 
 
 # How a run ends
@@ -329,10 +338,10 @@ def test_a_non_finite_gradient_ends_the_run_as_diverged(precision: str, tmp_path
     assert done.status == 3
     reason = "step 3: non-finite gradient in 'conv2.weight'; the weights were not touched"
     assert done.err == f"diverged: {reason}\n"
-    assert done.summary["status"] == "diverged"
-    assert done.summary["reason"] == reason
-    assert done.summary["steps"] == {"planned": 12, "attempted": 3, "applied": 2}
-    assert done.summary["nonfinite_loss_steps"] == 0
+    assert done.summary.status == "diverged"
+    assert done.reason == reason
+    assert done.summary.steps == Steps(planned=12, attempted=3, applied=2)
+    assert done.summary.nonfinite_loss_steps == 0
     assert all(tensor.isfinite().all() for tensor in models[0].state_dict().values())
 
 
@@ -340,18 +349,18 @@ def test_a_non_finite_gradient_ends_the_run_as_diverged(precision: str, tmp_path
 def test_a_diverged_run_keeps_the_loss_as_it_was(precision: str, tmp_path: Path) -> None:
     done = run(tmp_path, precision=precision, forward=Poisoned(range(3, 4)))
     assert done.status == 3
-    assert "step 3: non-finite gradient in 'fc.bias' and in " in done.summary["reason"]
-    losses = done.column("train/loss")
+    assert "step 3: non-finite gradient in 'fc.bias' and in " in done.reason
+    losses = done.losses
     assert list(losses) == [1, 2, 3]
     assert math.isfinite(losses[2])
     assert math.isnan(losses[3])
-    assert done.summary["final"]["train/loss"] == "NaN"
-    assert done.summary["nonfinite_loss_steps"] == 1
+    assert math.isnan(done.figure("train/loss"))
+    assert done.summary.nonfinite_loss_steps == 1
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_final_weights_without_a_finite_evaluation_loss_end_the_run_as_diverged(value: float, tmp_path: Path) -> None:
-    def overflowing(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def overflowing(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         logits, labels = image_classification.forward(model, batch)
         last = not model.training and len(evaluated) > 4  # four batches an evaluation
         evaluated.extend([1] * (not model.training))
@@ -361,20 +370,20 @@ def test_final_weights_without_a_finite_evaluation_loss_end_the_run_as_diverged(
     done = run(tmp_path, forward=overflowing)
     assert done.status == 3
     assert done.err == "diverged: step 12: the evaluation loss of the final weights is nan\n"
-    assert done.summary["status"] == "diverged"
-    assert done.summary["final"]["eval/loss"] == "NaN"
+    assert done.summary.status == "diverged"
+    assert math.isnan(done.figure("eval/loss"))
     assert math.isfinite(done.column("eval/loss")[6])
 
 
 def test_fp16_skips_a_non_finite_loss_counts_it_and_keeps_its_value(fp16: Outcome, tmp_path: Path) -> None:
     done = run(tmp_path, precision="fp16", forward=Poisoned(range(3, 5)))
     assert done.status == 0
-    losses = done.column("train/loss")
+    losses = done.losses
     assert [step for step, loss in losses.items() if not math.isfinite(loss)] == [3, 4]
     assert math.isnan(losses[3])
     assert done.column("train/nonfinite_loss_steps") == {3: 1, 4: 1}
-    assert done.summary["nonfinite_loss_steps"] == 2
-    assert done.summary["skipped_steps"] == 2
+    assert done.summary.nonfinite_loss_steps == 2
+    assert done.summary.skipped_steps == 2
     assert done.column("amp/scale")[5] == 1024 / 4
     assert done.column("train/applied_step")[12] == 10
     assert all(tensor.isfinite().all() for tensor in done.weights().values())
@@ -385,8 +394,8 @@ def test_the_count_survives_a_resume(tmp_path: Path) -> None:
     assert stopped.status == 75
     resumed = run(tmp_path, "log_every=4", precision="fp16", forward=Poisoned(range(3, 4)))  # its own step 9
     assert resumed.status == 0
-    assert resumed.summary["nonfinite_loss_steps"] == 3
-    assert resumed.summary["skipped_steps"] == 3
+    assert resumed.summary.nonfinite_loss_steps == 3
+    assert resumed.summary.skipped_steps == 3
 
 
 class _PoisonedAndTerminated(Poisoned):
@@ -394,7 +403,7 @@ class _PoisonedAndTerminated(Poisoned):
         super().__init__(steps)
         self.last = last
 
-    def __call__(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         result = super().__call__(model, batch)
         if model.training and self.calls == self.last:
             TERM()
@@ -404,13 +413,13 @@ class _PoisonedAndTerminated(Poisoned):
 def test_fp16_that_only_skips_ends_as_diverged_with_the_true_loss(tmp_path: Path) -> None:
     done = run(tmp_path, "scaler.max_consecutive_skips=3", precision="fp16", forward=Poisoned(range(4, 100)))
     assert done.status == 3
-    assert "3 steps in a row had non-finite gradients" in done.summary["reason"]
-    assert done.summary["skipped_steps"] == 3
-    assert done.summary["steps"] == {"planned": 12, "attempted": 6, "applied": 3}
-    losses = done.column("train/loss")
+    assert "3 steps in a row had non-finite gradients" in done.reason
+    assert done.summary.skipped_steps == 3
+    assert done.summary.steps == Steps(planned=12, attempted=6, applied=3)
+    losses = done.losses
     assert list(losses) == list(range(1, 7))
     assert all(math.isnan(losses[step]) for step in (4, 5, 6)), losses
-    assert done.summary["nonfinite_loss_steps"] == 3
+    assert done.summary.nonfinite_loss_steps == 3
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -420,8 +429,8 @@ def test_an_exception_ends_the_run_as_failed_and_it_can_go_on(training: bool, fp
 
     done = run(tmp_path, forward=AtCall(8 if training else 7, broken, training=training))
     assert done.status == 1
-    assert done.summary["status"] == "failed"
-    assert done.summary["reason"] == "RuntimeError: view size is not compatible"
+    assert done.summary.status == "failed"
+    assert done.reason == "RuntimeError: view size is not compatible"
     assert "in broken" in done.err  # where it happened
     assert done.err.endswith("error: RuntimeError: view size is not compatible\n")
     assert_same_run(run(tmp_path), fp32)
@@ -440,8 +449,8 @@ def test_skips_in_the_summary_are_the_flagged_rows(tmp_path: Path) -> None:
     norms, scales, applied = (done.column(name) for name in ("train/grad_norm", "amp/scale", "train/applied_step"))
     assert flagged[:20] == list(range(1, 21))
     assert len(flagged) < 40
-    assert done.summary["skipped_steps"] == len(flagged)
-    assert done.summary["steps"] == {"planned": 40, "attempted": 40, "applied": 40 - len(flagged)}
+    assert done.summary.skipped_steps == len(flagged)
+    assert done.summary.steps == Steps(planned=40, attempted=40, applied=40 - len(flagged))
     for step in range(1, 41):
         assert math.isfinite(norms[step]) == (step not in flagged)
         skips = sum(other <= step for other in flagged)
@@ -470,15 +479,15 @@ def test_the_numbers_of_the_summary_are_the_last_lines(interrupted: bool, finish
         newest |= row
     if "throughput/samples_per_sec" in newest:
         newest.pop("throughput/reason")  # of the warm-up
-    assert done.summary["final"] == newest
+    assert done.summary.final == newest
     accuracies = done.column("eval/accuracy")
-    assert done.summary["best"] == {"eval/accuracy": max(accuracies.values())}
+    assert done.summary.best == {"eval/accuracy": max(accuracies.values())}
     steps = 7 if interrupted else 12
-    assert done.summary["steps"] == {"planned": 12, "attempted": steps, "applied": steps}
-    assert done.summary["final"]["train/step"] == steps
-    assert done.summary["train_samples"] == 64
-    assert done.summary["eval_samples"] == 32
-    assert done.summary["parameters"] == sum(parameter.numel() for parameter in TinyNet(10).parameters())
+    assert done.summary.steps == Steps(planned=12, attempted=steps, applied=steps)
+    assert done.summary.final["train/step"] == steps
+    assert done.summary.train_samples == 64
+    assert done.summary.eval_samples == 32
+    assert done.summary.parameters == sum(parameter.numel() for parameter in TinyNet(10).parameters())
 
 
 def test_every_metric_has_a_name_of_the_contract(finished: Outcome) -> None:
@@ -497,16 +506,16 @@ def test_every_metric_has_a_name_of_the_contract(finished: Outcome) -> None:
 def test_without_a_scaler_no_scale_is_reported(fp32: Outcome, bf16: Outcome) -> None:
     for done in (fp32, bf16):
         assert not any(name.startswith("amp/") for row in done.rows for name in row)
-        assert done.summary["skipped_steps"] == 0
+        assert done.summary.skipped_steps == 0
 
 
 def test_a_run_as_short_as_the_warm_up_has_no_throughput_but_a_reason(tmp_path: Path) -> None:
     done = run(tmp_path, "max_steps=3")
-    final = done.summary["final"]
+    final = done.summary.final
     assert "throughput/samples_per_sec" not in final
     assert final["throughput/reason"] == "3 steps, of which 5 are warm-up"
 
 
 def test_a_measured_throughput_has_no_reason_why_not(fp32: Outcome) -> None:
-    assert fp32.summary["final"]["throughput/samples_per_sec"] > 0
-    assert "throughput/reason" not in fp32.summary["final"]
+    assert fp32.figure("throughput/samples_per_sec") > 0
+    assert "throughput/reason" not in fp32.summary.final

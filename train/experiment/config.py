@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from reports.records import yaml_file
 from reports.records.config import AdamW, Experiment, Optimizer, Sgd
 from train.engine.errors import Refused, unknown
+from train.experiment.optimizers import OPTIMIZERS
 
 TRAIN = Path(__file__).resolve().parent.parent
 # Locations in pydantic's errors that name one form of a value, not a key.
@@ -42,9 +43,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     if isinstance(values.get("model"), str) and values["model"] not in scripts:
         raise Refused(f"{path}: {unknown('model', values['model'], scripts)}")
     try:
-        return Experiment.model_validate(values)
+        config = Experiment.model_validate(values)
     except ValidationError as error:
         raise Refused(f"{path}: " + "; ".join(map(_explain, error.errors()))) from None
+    if config.optimizer.name not in OPTIMIZERS:
+        raise Refused(f"{path}: optimizer.name: {unknown('value', config.optimizer.name, OPTIMIZERS)}")
+    return config
 
 
 def model_scripts() -> list[str]:
@@ -75,10 +79,11 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return f"{key}: {unknown('key', location[-1], _keys_at(location[:-1]))}"
     if error["type"] == "missing":
-        return f"{key}: this key is required"
+        allowed = f"; allowed: {', '.join(sorted(OPTIMIZERS))}" if key == "optimizer.name" else ""
+        return f"{key}: this key is required{allowed}"
     if error["type"] == "literal_error":
-        allowed = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        return f"{key}: {unknown('value', error['input'], allowed)}"
+        choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        return f"{key}: {unknown('value', error['input'], choices)}"
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"

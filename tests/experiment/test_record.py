@@ -2,34 +2,41 @@
 
 import json
 import math
+import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from train.tracking.record import Record
 
-from reports.records.files import plain, read_json, read_lines, revive, write_json
+from reports.records.environment import Source
+from reports.records.files import Schema, from_json, read_record, to_json, write_record
+from reports.records.metrics import Figure, read_lines
+from reports.records.summary import FINISHED, MISSING, Summary, read_summary
 from tests.experiment.harness import TINY, AtCall, Outcome, Poisoned, folder_of, run, run_apart
-from train.tracking.wandb_run import Mirror
+from train.experiment.record import RunRecord
 
 
-class SilentMirror(Mirror):
+class KeepingTracker:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.closed: tuple[dict[str, Any], int] | None = None
+        self.rows: list[Mapping[str, Figure]] = []
+        self.closed: tuple[Summary, int] | None = None
 
-    def open(self, history: Any = (), *rest: Any, **more: Any) -> None:
-        self.lines = list(history)
+    def open(self, rows: Sequence[Mapping[str, Figure]]) -> None:
+        self.rows = list(rows)
 
-    def log(self, metrics: dict[str, Any]) -> None:
-        self.lines.append(metrics)
+    def log(self, row: Mapping[str, Figure]) -> None:
+        self.rows.append(row)
 
-    def close(self, summary: dict[str, Any], exit_status: int) -> None:
+    def close(self, summary: Summary, exit_status: int) -> None:
         self.closed = (summary, exit_status)
+
+    def location(self) -> str | None:
+        return None
 
 
 def strict(text: str) -> Any:
@@ -41,7 +48,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def steps_of(path: Path) -> list[int]:
+def steps_of(path: Path) -> list[Figure]:
     return [row["train/step"] for row in read_lines(path)[0]]
 
 
@@ -66,21 +73,25 @@ def steps_of(path: Path) -> list[int]:
     ],
 )
 def test_every_kind_of_number_becomes_strict_json(value: Any, written: Any) -> None:
-    assert plain(value) == written
-    assert type(plain(value)) is type(written)
-    assert strict(json.dumps(plain({"a": [value, {"b": (value,)}]}))) == {"a": [written, {"b": [written]}]}
+    assert to_json(value) == written
+    assert type(to_json(value)) is type(written)
+    assert strict(json.dumps(to_json({"a": [value, {"b": (value,)}]}))) == {"a": [written, {"b": [written]}]}
 
 
-def test_non_finite_values_come_back_as_numbers(tmp_path: Path) -> None:
-    values = {"nan": math.nan, "inf": math.inf, "minus": -math.inf, "zero": 0.0, "tiny": 5e-324, "text": "finite"}
-    write_json(tmp_path / "value.json", {**values, "inner": [math.inf, {"x": -math.inf}]})
-    strict((tmp_path / "value.json").read_text())
-    back = read_json(tmp_path / "value.json")
-    assert back is not None
-    assert math.isnan(back.pop("nan"))
-    assert back.pop("inner") == [math.inf, {"x": -math.inf}]
-    assert back == {key: value for key, value in values.items() if key != "nan"}
-    assert revive(plain(math.inf)) == math.inf
+class Values(Schema):
+    value: float
+    inner: list[float | dict[str, float]] = []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, 5e-324])
+def test_a_value_comes_back_as_the_number_it_was(value: float, tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    write_record(path, Values(value=value, inner=[math.inf, {"x": -math.inf}]))
+    strict(path.read_text())
+    back = read_record(Values, path)
+    assert back.value == pytest.approx(value, rel=0, abs=0, nan_ok=True)
+    assert back.inner == [math.inf, {"x": -math.inf}]
+    assert from_json(["finite", to_json(math.inf)]) == ["finite", math.inf]
 
 
 def test_a_run_with_a_non_finite_loss_writes_strict_json(tmp_path: Path) -> None:
@@ -102,55 +113,56 @@ def test_a_mean_over_several_steps_says_how_many_were_not_finite(tmp_path: Path)
     assert done.column("train/nonfinite_loss_steps") == {4: 2}
     assert math.isnan(done.column("train/loss")[4])
     assert all(math.isfinite(done.column("train/loss")[step]) for step in (8, 12))
-    assert done.summary["nonfinite_loss_steps"] == 2
+    assert done.summary.nonfinite_loss_steps == 2
 
 
 def test_each_line_is_on_disk_when_log_returns(tmp_path: Path) -> None:
-    record = Record(tmp_path, [], SilentMirror())
+    record = RunRecord(tmp_path, [], KeepingTracker())
     for step in (1, 2):
-        record.log({"train/step": step, "train/loss": 1.0 / step})
+        record.log(step, {"train/loss": 1.0 / step})
         assert (tmp_path / "metrics.jsonl").read_text().count("\n") == step
-    record.close({}, 0)
+    record.close(Summary(), 0)
 
 
 def test_a_value_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
-    record = Record(tmp_path, [], SilentMirror())
-    record.log({"train/step": 1, "throughput/samples_per_sec": None})
-    record.close({}, 0)
+    record = RunRecord(tmp_path, [], KeepingTracker())
+    record.log(1, {"throughput/samples_per_sec": None})
+    record.close(Summary(), 0)
     assert read_lines(tmp_path / "metrics.jsonl") == ([{"train/step": 1}], 0)
 
 
-def test_lines_after_the_resumed_step_are_taken_back(tmp_path: Path) -> None:
-    first = Record(tmp_path, [], SilentMirror())
+def test_lines_after_the_resumed_step_are_dropped(tmp_path: Path) -> None:
+    first = RunRecord(tmp_path, [], KeepingTracker())
     for step in range(1, 9):
-        first.log({"train/step": step, "train/loss": 1.0})
+        first.log(step, {"train/loss": 1.0})
     first.file.close()
-    mirror = SilentMirror()
-    second = Record(tmp_path, read_lines(tmp_path / "metrics.jsonl")[0][:5], mirror)
+    tracker = KeepingTracker()
+    second = RunRecord(tmp_path, read_lines(tmp_path / "metrics.jsonl")[0][:5], tracker)
     assert steps_of(tmp_path / "metrics.jsonl") == [1, 2, 3, 4, 5]
-    assert [line["train/step"] for line in mirror.lines] == [1, 2, 3, 4, 5]
+    assert [row["train/step"] for row in tracker.rows] == [1, 2, 3, 4, 5]
     for step in range(6, 13):
-        second.log({"train/step": step, "train/loss": 2.0})
-    second.close({"status": "finished"}, 0)
+        second.log(step, {"train/loss": 2.0})
+    second.close(Summary(status=FINISHED), 0)
     rows, _ = read_lines(tmp_path / "metrics.jsonl")
     assert [row["train/step"] for row in rows] == list(range(1, 13))
     assert [row["train/loss"] for row in rows] == [1.0] * 5 + [2.0] * 7
-    assert mirror.closed == ({"status": "finished"}, 0)
+    assert tracker.rows == rows
+    assert tracker.closed == (Summary(status=FINISHED), 0)
 
 
 @pytest.mark.parametrize("cut", [1, 10, 30])
-def test_a_torn_last_line_is_left_out_with_a_warning(cut: int, fp32: Outcome, tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_left_out_with_a_warning(cut: int, fp32: Outcome, tmp_path: Path) -> None:
     stopped = run(tmp_path, forward=AtCall(8, _fail))
     assert stopped.status == 1
     path = stopped.folder / "metrics.jsonl"
     whole = path.read_text()
     last = whole.splitlines()[-1]
     path.write_text(whole + last[: len(last) - cut])
-    rows, torn = read_lines(path)
-    assert torn == 1
+    rows, damaged = read_lines(path)
+    assert damaged == 1
     assert len(rows) == whole.count("\n")
     resumed = run(tmp_path)
-    assert f"warning: {path} had 1 torn lines" in resumed.out
+    assert f"warning: {path} had 1 damaged lines; they are left out" in resumed.out
     assert resumed.status == 0
     assert resumed.numbers == fp32.numbers
     assert read_lines(path)[1] == 0
@@ -161,7 +173,7 @@ def _fail() -> None:
 
 
 @pytest.mark.parametrize("line", ["12", '"text"', "[1, 2]", "null", "{", '{"train/step": 1', "\x00\x00"])
-def test_a_line_that_is_no_object_is_counted_as_torn(line: str, tmp_path: Path) -> None:
+def test_a_line_that_is_no_object_is_counted_as_damaged(line: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"train/step": 1}\n' + line + "\n")
     assert read_lines(path) == ([{"train/step": 1}], 1)
@@ -169,31 +181,30 @@ def test_a_line_that_is_no_object_is_counted_as_torn(line: str, tmp_path: Path) 
 
 def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     assert read_lines(tmp_path / "metrics.jsonl") == ([], 0)
-    assert read_json(tmp_path / "summary.json") is None
+    assert read_summary(tmp_path / "summary.json").status == MISSING
 
 
-def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "summary.json"
-    write_json(path, {"status": "interrupted"})
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "git.json"
+    write_record(path, Source(commit="first"))
     with pytest.raises(TypeError):
-        write_json(path, {"status": object()})
-    assert read_json(path) == {"status": "interrupted"}
-    write_json(path, {"status": "finished"})
-    assert read_json(path) == {"status": "finished"}
-    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
+        write_record(path, Source.model_construct(commit=object()))  # type: ignore[arg-type]
+    assert read_record(Source, path) == Source(commit="first")
+    write_record(path, Source(commit="second"))
+    assert read_record(Source, path) == Source(commit="second")
+    assert [file.name for file in tmp_path.iterdir()] == ["git.json"]
 
 
 def test_a_second_kill_in_the_resumed_run_still_leaves_one_history(fp32: Outcome, tmp_path: Path, log: Path) -> None:
     folder = folder_of(tmp_path, TINY, "fp32")
     for step in (5, 4):  # of the process; the second one goes on from step 3
         assert run_apart(tmp_path, log, forward=AtCall(step, _kill)) == -9
-    assert list(Outcome(0, "", "", folder).column("train/loss")) == [1, 2, 3, 4, 5, 6]
+    assert list(Outcome(0, "", "", folder).losses) == [1, 2, 3, 4, 5, 6]
     resumed = run(tmp_path)
-    assert [attempt["from_step"] for attempt in resumed.environment["attempts"]] == [0, 3, 6]
+    assert [attempt.from_step for attempt in resumed.environment.attempts] == [0, 3, 6]
     assert resumed.numbers == fp32.numbers
 
 
 def _kill() -> None:
-    import signal
-
     signal.raise_signal(signal.SIGKILL)
