@@ -3,6 +3,7 @@
 import copy
 import importlib
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,21 @@ import pytest
 import torch
 from torch import nn
 
+from reports.records.config import Experiment
+from tests.experiment.harness import ROOT
 from train import new
 from train.data.catalog import Embedded
+from train.data.specification import Splits
 from train.engine import checkpoint
+from train.engine.fit import last_batch
 from train.engine.precision import PRECISIONS, why_unavailable
 from train.engine.step import Batch, Trainer
 from train.experiment import preflight
-from train.experiment import setup as assemble
-from train.experiment.config import Experiment, load, model_scripts
+from train.experiment.config import load, model_scripts
 from train.experiment.seeding import random_state, restore_random_state
-from train.experiment.setup import Build
+from train.experiment.setup import Script, build_model, script_of, setup
 from train.experiment.tasks import Task
 
-ROOT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 EXPERIMENTS = {path.stem: load(path) for path in CONFIGS}
@@ -38,33 +41,38 @@ def task_of(experiment: Experiment) -> Task:
 QUICK = [
     name
     for name, experiment in EXPERIMENTS.items()
-    if isinstance(task_of(experiment).data_set(experiment.data.name).source, Embedded)
+    if isinstance(task_of(experiment).entry(experiment.data.name).source, Embedded)
 ]
 
 
 @cache
-def parts(name: str) -> tuple[Build, Task, Experiment, Batch]:
-    """Script, resolved experiment and first batch of a smoke run."""
-    build, task, config = assemble.script_of(ROOT / "configs" / f"{name}.yaml", (), smoke=True)
-    train = task.load(config, 0, CPU, True).train
-    return build, task, config, next(train.epoch(0))
+def parts(name: str) -> tuple[Script, Experiment, Splits, Batch]:
+    """Script, resolved experiment, data and first batch of a smoke run."""
+    path = ROOT / "configs" / f"{name}.yaml"
+    script = script_of(path)
+    config = script.read(path, (), smoke=True)
+    data = script.task.data(config, 0, CPU, smoke=True)
+    return script, config, data, next(data.train.epoch(0))
 
 
 def trainer_of(name: str, precision: str = "fp32", **changes: Any) -> Trainer:
-    build, task, config, _ = parts(name)
-    config = config.model_copy(update=changes)
-    train = task.load(config, 0, CPU, True).train
-    model = assemble.build_model(build, config, 0, CPU)
-    model.train()
-    return assemble.build_trainer(model, task, config, train, assemble.build_precision(precision, config, CPU))
+    script, config, data, _ = parts(name)
+    trainer = setup(script, config.model_copy(update=changes), precision, 0, CPU, True, data).trainer
+    trainer.model.train()
+    return trainer
+
+
+def pair_of(batch: Batch) -> Batch:
+    """Its first two samples, because emulated fp16 convolutions take most of these tests' time."""
+    return {name: tensor[:2] for name, tensor in batch.items()}
 
 
 def losses(trainer: Trainer, batch: Batch, steps: int) -> list[float]:
-    found = []
+    values = []
     for _ in range(steps):
         trainer.step([batch])
-        found.append(trainer.read_metrics()["train/loss"])
-    return found
+        values.append(trainer.read_metrics()["train/loss"])
+    return values
 
 
 def same_state(a: nn.Module, b: nn.Module) -> bool:
@@ -80,9 +88,9 @@ def test_every_script_has_a_quick_experiment_and_a_run_script(script: str) -> No
 @pytest.mark.parametrize("precision", AVAILABLE)
 @pytest.mark.parametrize("name", QUICK)
 def test_two_steps_move_float32_weights_by_finite_gradients(name: str, precision: str) -> None:
-    trainer = trainer_of(name, precision, scaler=parts(name)[2].scaler.model_copy(update={"init_scale": 256.0}))
+    trainer = trainer_of(name, precision, scaler=parts(name)[1].scaler.model_copy(update={"init_scale": 256.0}))
     before = copy.deepcopy(trainer.model.state_dict())
-    assert all(map(math.isfinite, losses(trainer, parts(name)[3], 2)))
+    assert all(map(math.isfinite, losses(trainer, pair_of(parts(name)[3]), 2)))
     assert trainer.applied_step == 2
     assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
     assert any(not torch.equal(value, before[key]) for key, value in trainer.model.state_dict().items())
@@ -91,32 +99,32 @@ def test_two_steps_move_float32_weights_by_finite_gradients(name: str, precision
 @pytest.mark.parametrize("precision", AVAILABLE)
 @pytest.mark.parametrize("name", QUICK)
 def test_preflight_finds_no_fault(name: str, precision: str) -> None:
-    _, _, config, batch = parts(name)
-    finding = preflight.examine(trainer_of(name, precision), parts(name)[1].score, batch, batch, config.num_classes)
+    script, config, data, batch = parts(name)
+    trainer, last = trainer_of(name, precision), last_batch(data.evaluation)
+    finding = preflight.examine(trainer, script.task.score, pair_of(batch), pair_of(last), config.num_classes)
     assert finding.faults == []
     assert finding.saved_mib is not None
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_saved_model_loads_strictly_and_computes_the_same(name: str, tmp_path: Path) -> None:
-    build, task, config, batch = parts(name)
-    first = assemble.build_model(build, config, 0, CPU).eval()
-    second = assemble.build_model(build, config, 1, CPU).eval()
+    script, config, _, batch = parts(name)
+    first, second = (build_model(script.build, config, seed, CPU).eval() for seed in (0, 1))
     checkpoint.save(tmp_path / "model.pt", {"model": first.state_dict()})
     second.load_state_dict(checkpoint.load(tmp_path / "model.pt")["model"], strict=True)
     with torch.no_grad():
-        assert torch.equal(task.forward(first, batch)[0], task.forward(second, batch)[0])
+        assert torch.equal(script.task.forward(first, batch)[0], script.task.forward(second, batch)[0])
 
 
 @pytest.mark.parametrize("name", [name for name in QUICK if "images" in parts(name)[3]])
 def test_channels_last_and_contiguous_agree(name: str) -> None:
-    build, task, config, batch = parts(name)
+    script, config, _, batch = parts(name)
     results = []
     for layout in (torch.contiguous_format, torch.channels_last):
-        model = assemble.build_model(build, config.model_copy(update={"channels_last": False}), 0, CPU)
-        model = model.to(memory_format=layout).eval()  # type: ignore[call-overload]
+        model = build_model(script.build, config.model_copy(update={"channels_last": False}), 0, CPU)
+        model = model.to(memory_format=layout).eval()
         images = batch["images"].contiguous(memory_format=layout)
-        logits, labels = task.forward(model, {**batch, "images": images})
+        logits, labels = script.task.forward(model, {**batch, "images": images})
         loss = torch.nn.functional.cross_entropy(logits, labels)
         loss.backward()
         results.append((loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
@@ -199,7 +207,7 @@ class Broken(nn.Module):
         self.fault = fault
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = self.first(images)
+        hidden: torch.Tensor = self.first(images)
         if self.fault == "overflow":  # beyond fp16's 65504, within the range of the others
             hidden = self.second.weight.new_full((len(images), 4), 3e4) * (1 + 0 * hidden)
         if self.fault == "dtype":  # fails under autocast alone: the accumulator is float32
@@ -207,8 +215,10 @@ class Broken(nn.Module):
         if self.fault == "evaluation" and not self.training:
             return (hidden,)  # type: ignore[return-value]
         if self.fault == "product":  # 90,000: of no module's making
-            return (0 * self.second(hidden) + 300) * 300
-        return self.second(hidden)
+            hidden = 0 * self.second(hidden) + 300
+            return hidden * 300
+        logits: torch.Tensor = self.second(hidden)
+        return logits
 
 
 @pytest.mark.parametrize(
@@ -223,11 +233,9 @@ class Broken(nn.Module):
     ],
 )
 def test_preflight_names_what_fails(fault: str, precision: str, expected: str) -> None:
-    _, task, config, _ = parts("resnet20_digits")
-    train = task.load(config, 0, CPU, True).train
-    trainer = assemble.build_trainer(
-        Broken(fault), task, config, train, assemble.build_precision(precision, config, CPU)
-    )
+    script, config, data, _ = parts("resnet20_digits")
+    broken = replace(script, build=lambda _: Broken(fault))
+    trainer = setup(broken, config, precision, 0, CPU, True, data).trainer
     batch = {"images": torch.ones(2, 4), "labels": torch.tensor([0, 1])}
-    finding = preflight.examine(trainer, task.score, batch, batch, 10 if fault == "head" else 3)
+    finding = preflight.examine(trainer, script.task.score, batch, batch, 10 if fault == "head" else 3)
     assert any(expected in text for text in finding.faults), finding.faults
