@@ -2,8 +2,8 @@
 
 Reads the run records under reports/results/<experiment>/ and reports/results/engine_benchmark.json. Writes
 comparison.json, results.md, results.csv and report.html beside the records; reports/README.md with its figures and
-reports/index.html over all of them; and the tables in README.md between their markers. Running it twice changes
-nothing. The HTML pages are for a browser here, and not committed.
+reports/index.html over all of them; and the tables in README.md and train/README.md between their markers. Running it
+twice changes nothing. The HTML pages are for a browser here, and not committed.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
 from reports.pages import experiment_page, keys, overview_page, published_table, table
 from reports.pages.engine_table import engine_table
+from reports.pages.style import Section
 from reports.records.comparison import Comparison
 from reports.records.config import Experiment
 from reports.records.files import write_record, write_text
@@ -30,15 +31,15 @@ def between_markers(text: str, name: str, content: str) -> str:
     before, begins, rest = text.partition(begin)
     _, ends, after = rest.partition(end)
     if not begins or not ends:
-        raise ValueError(f"README.md: has no {begin if not begins else end}; the table '{name}' goes between the two")
+        raise ValueError(f"has no {begin if not begins else end}; the table '{name}' goes between the two")
     return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
 def build(out: Path) -> dict[str, str]:
-    """Write README.md and reports/ under `out`, from the records.
+    """Write README.md, train/README.md and reports/ under `out`, from the records.
 
     Returns, by name, why experiments, and runs and figures of them, were left out. Raises ValueError naming what is
-    wrong in README.md, published.csv or a configuration; nothing is written then.
+    wrong in a README.md, published.csv or a configuration; nothing is written then.
     """
     results = out / "reports" / "results"
     if results != RESULTS:
@@ -46,32 +47,38 @@ def build(out: Path) -> dict[str, str]:
     comparisons, left_out = comparisons_in(results)
     measured = reproductions(results, comparisons)
     record, unfit = calibration.read_calibration(results / "calibration.json")
-    quick = comparisons.get(results / QUICK)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     missing: dict[str, str] = {"calibration.json": unfit} if unfit else {}
     try:
         engine = engine_table(results / "engine_benchmark.json")
     except ValueError as error:
         missing["engine_benchmark.json"] = str(error).replace(f"{results}/", "")
         engine = f"No record: {missing['engine_benchmark.json']}."
-    for name, content in {
-        "results": _quick_start(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}.",
-        "engine": engine,
-        "published": published_table.summary(measured),
-        "keys": keys.table(Experiment),
-    }.items():
-        readme = between_markers(readme, name, content)
+    blocks = [
+        ("README.md", "results", _quick_start(comparisons.get(results / QUICK))),
+        ("README.md", "published", published_table.summary(measured)),
+        ("train/README.md", "engine", engine),
+        ("train/README.md", "keys", keys.table(Experiment)),
+    ]
+    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _, _ in blocks}
+    for file, name, content in blocks:
+        try:
+            texts[file] = between_markers(texts[file], name, content)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
     for folder, comparison in comparisons.items():
         write_record(folder / COMPARISON, comparison)
         experiment_page.write(folder, comparison)
-    write_text(out / "README.md", readme)
+    for file, text in texts.items():
+        write_text(out / file, text)
     overview_page.write(out / "reports", comparisons, left_out, measured, calibration.rates(record, unfit))
     return left_out | _incomplete(comparisons.values()) | missing
 
 
-def _quick_start(comparison: Comparison) -> str:
-    heading = f"**{comparison.experiment}** on {table.hardware(comparison)}"
-    return f"{heading}\n\n{experiment_page.results(comparison).markdown()}\n\n`{comparison.command}`"
+def _quick_start(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return f"No record: {QUICK} was left out."
+    section = Section("", table.results(comparison), table.notes(comparison), comparison.command)
+    return f"**{comparison.experiment}** on {table.hardware(comparison)}\n\n{section.markdown()}"
 
 
 def _incomplete(comparisons: Iterable[Comparison]) -> dict[str, str]:
@@ -88,8 +95,6 @@ def main() -> int:
     given = options.parse_args()
     if given.format and given.out:
         options.error("--format prints and writes nothing: it takes no --out")
-    if given.out and given.out.exists() and not given.out.is_dir():
-        options.error(f"--out: {given.out} is not a folder")
     try:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)

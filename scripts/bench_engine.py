@@ -25,7 +25,7 @@ from train.cli.terminal import print_table
 from train.data.images_in_memory import ImagesInMemory, Pixels
 from train.data.specification import DataSpec
 from train.engine.allocator import keep_freed_memory
-from train.engine.emulated_fp16 import emulated_fp16, native_fp16_is_fast
+from train.engine.emulated_fp16 import emulated_fp16
 from train.engine.meter import synchronize
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
@@ -53,7 +53,7 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4, fused=fused)
     dtype = DTYPES[precision]
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    half = precision == "fp16" and emulate and device.type == "cpu" and not native_fp16_is_fast()
+    half = precision == "fp16" and emulate and device.type == "cpu"
 
     def step() -> Tensor:
         with emulated_fp16() if half else contextlib.nullcontext():

@@ -2,7 +2,8 @@
 
     python -m train.fashion_simple_net configs/fashion_simple_net_digits.yaml --precision bf16 --seed 0
 
-What to expect is in reports/README.md, which is generated from the committed records.
+Expect accuracy 97.72% in fp32, 97.89% in bf16, 97.67% in fp16
+(mean of 5 seeds; reports/results/fashion_simple_net_digits).
 """
 
 import sys

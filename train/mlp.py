@@ -2,7 +2,8 @@
 
     python -m train.mlp configs/mlp_256_128_100_digits.yaml --precision bf16 --seed 0
 
-What to expect is in reports/README.md, which is generated from the committed records.
+Expect accuracy 96.94% in fp32, 96.83% in bf16, 96.72% in fp16
+(mean of 5 seeds; reports/results/mlp_256_128_100_digits).
 """
 
 import sys

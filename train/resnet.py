@@ -2,7 +2,8 @@
 
     python -m train.resnet configs/resnet20_digits.yaml --precision bf16 --seed 0
 
-What to expect is in reports/README.md, which is generated from the committed records.
+Expect accuracy 98.98% in fp32, 99.44% in bf16, 99.72% in fp16
+(mean of 3 seeds; reports/results/resnet20_digits).
 """
 
 import sys

@@ -3,7 +3,8 @@
     python -m train.roberta configs/roberta_digits.yaml --precision bf16 --seed 0
     python -m train.roberta configs/roberta_sst2.yaml --precision bf16 pretrained=FOLDER
 
-What to expect is in reports/README.md, which is generated from the committed records.
+Expect accuracy 89.72% in fp32, 91.11% in bf16, 89.17% in fp16
+(one seed; reports/results/roberta_digits).
 """
 
 import sys

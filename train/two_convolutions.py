@@ -2,7 +2,8 @@
 
     python -m train.two_convolutions configs/two_convolutions_digits.yaml --precision bf16 --seed 0
 
-What to expect is in reports/README.md, which is generated from the committed records.
+Expect accuracy 98.06% in fp32, 97.22% in bf16, 97.78% in fp16
+(one seed; reports/results/two_convolutions_digits).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Figures as texts. Those of a metric follow its `Metric`; one that was not measured is `MISSING`, never a number."""
 
-from reports.records.comparison import Row
+from reports.records.comparison import Interval, Row
 from reports.records.metric import Metric
 
 MISSING = "n/a"
@@ -20,29 +20,28 @@ def measured(metric: Metric | None, value: float | None) -> str:
     return number(metric.scale * value, metric.decimals, metric.unit)
 
 
+def estimate(interval: Interval, decimals: int, unit: str, reference: float, scale: float = 1) -> str:
+    """`scale` times the value and, in brackets, the interval; a difference, from the `reference` 0, has its sign.
+
+    An interval that excludes `reference` has as many decimals as it takes to read so: 0.98x [0.96, 0.999].
+    """
+    figures = [scale * figure for figure in (interval.value, interval.low, interval.high)]
+    excluded = not interval.low <= reference <= interval.high
+    places = [decimals] * 3
+    for place, figure in enumerate(figures):
+        while excluded and places[place] < 12 and float(f"{figure:.{places[place]}f}") == reference:
+            places[place] += 1
+    value, low, high = figures
+    text = number(value, places[0], unit, signed=reference == 0)
+    return f"{text} [{number(low, places[1])}, {number(high, places[2])}]"
+
+
 def margin(row: Row) -> str:
     """The margin of a judged row, without zeros at its end where it is a difference of shares."""
     assert row.metric
     value = row.metric.scale * (row.margin or 0)
     text = f"{value:g}" if row.metric.width is not None else f"{value:.{row.metric.decimals}f}"
     return f"{text} {row.metric.difference_unit}".strip()
-
-
-def decimals_apart(value: float, reference: float, decimals: int) -> int:
-    """As many as `decimals`, or as it takes to tell `value` from `reference`: an interval's end must not read as it."""
-    while value != reference and decimals < 12 and float(f"{value:.{decimals}f}") == reference:
-        decimals += 1
-    return decimals
-
-
-def ratio(value: float) -> str:
-    """A speed-up that does not read as 1 unless it is."""
-    return number(value, decimals_apart(value, 1, 2), "x")
-
-
-def count_of(amount: int, noun: str = "seed") -> str:
-    """1 seed, 2 seeds."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
 def in_percent(share: float) -> str:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from train.engine import emulated_fp16 as emulation
-from train.engine import precision as precision_module
 from train.engine.emulated_fp16 import emulated_fp16
 from train.engine.precision import Precision
 
@@ -244,18 +243,15 @@ def test_gradient_of_an_input_that_needs_none_stays_absent() -> None:
 # When it is used
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_it_runs_where_the_processor_has_no_fp16_units(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
-    monkeypatch.setattr(precision_module, "native_fp16_is_fast", lambda: native)
+def test_it_is_what_fp16_means_on_every_cpu() -> None:
     precision = Precision("fp16", CPU)
-    assert precision.emulated is not native
-    assert ("FP32 arithmetic" in precision.describe().arithmetic) is not native
-    assert Precision("bf16", CPU).emulated is False
+    assert precision.emulated
+    assert "FP32 arithmetic" in precision.describe().arithmetic
+    assert not Precision("bf16", CPU).emulated
     assert Precision("bf16", CPU).describe().arithmetic == "native kernels"
 
 
 def test_it_is_active_in_backward_too_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision_module, "native_fp16_is_fast", lambda: False)
     seen: list[str] = []
 
     def noting(name: str, kernel: Callable[..., object]) -> Callable[..., object]:

@@ -1,10 +1,12 @@
-"""fp16 on a CPU that has no fp16 arithmetic: fp16 operands, FP32 arithmetic, the result rounded to fp16.
+"""fp16 on a CPU: fp16 operands, FP32 arithmetic, the result rounded to fp16.
 
 That is what a tensor core does with fp16 operands (NVIDIA, *Mixed-Precision Training*, "Tensor Core
 math": products are accumulated in FP32), so the range, the rounding of every stored tensor and the
-overflow to infinity are those of fp16, and gradient scaling has real work to do. PyTorch's own fp16
-convolution on such a CPU falls to a scalar loop (README.md has the ratio).
-Throughput on this path is about that of FP32; it says nothing about fp16 hardware.
+overflow to infinity are those of fp16, and gradient scaling has real work to do. Throughput on this path is
+about that of FP32; it says nothing about fp16 hardware.
+
+It is the same on every CPU. PyTorch's own fp16 convolution falls to a scalar loop without fp16 units (README.md has
+the ratio), and where a CPU has them (AVX512-FP16), its backward pass still does.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The operations in which a CPU without fp16 units spends its time; all others are elementwise or
+# The operations in which a step spends its time; all others are elementwise or
 # reductions, for which PyTorch's vectorised fp16 kernels already compute in FP32 and round once.
 # Attention's second result is the log-sum-exp of its scores, which PyTorch keeps in FP32 in every precision.
 MATRIX_OPERATIONS: dict[str, tuple[int, ...]] = {
@@ -28,11 +30,6 @@ MATRIX_OPERATIONS: dict[str, tuple[int, ...]] = {
     "_scaled_dot_product_flash_attention_for_cpu": (1,),
     "_scaled_dot_product_flash_attention_for_cpu_backward": (),
 }
-
-
-def native_fp16_is_fast() -> bool:
-    """Whether oneDNN has fp16 kernels for this CPU (AVX512-FP16 or AMX-FP16)."""
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 @contextmanager

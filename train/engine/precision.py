@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .emulated_fp16 import emulated_fp16, native_fp16_is_fast
+from .emulated_fp16 import emulated_fp16
 from .errors import Diverged, EngineFault, Refused, unknown
 from .fp32_modules import keep_in_fp32
 
@@ -121,7 +121,7 @@ class Precision:
     def __post_init__(self) -> None:
         require_available(self.name, self.device)
         self.arithmetic = PRECISIONS[self.name]
-        self.emulated = self.name == "fp16" and self.device.type == "cpu" and not native_fp16_is_fast()
+        self.emulated = self.name == "fp16" and self.device.type == "cpu"
         self.consecutive_skips = 0
         self.found_inf = torch.zeros((), device=self.device)
         self.scaler = torch.amp.GradScaler(
