@@ -1,6 +1,7 @@
 """Layers that break in half precision, kept in FP32."""
 
 import copy
+from typing import cast
 
 import pytest
 import torch
