@@ -12,6 +12,7 @@ from reports.pages.style import Page, Section
 from reports.pages.text_table import Table
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment
+from reports.records.environment import Machine
 from reports.records.files import write_text
 from reports.records.layout import REPORT, SUMMARY
 
@@ -65,18 +66,18 @@ def _run(run: RunResult) -> list[str]:
 
 def _facts(comparison: Comparison) -> Table:
     """What the runs ran on, and what each precision computed with, as its first recorded run found it."""
-    facts: dict[str, str] = {}
-    if machine := comparison.environment:
-        facts = {"device": _pairs(machine.device), "CPU": _pairs(machine.cpu), "platform": machine.platform or MISSING}
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    machine = comparison.environment or Machine()
+    facts = {name: getattr(machine, name) for name in ("device", "cpu", "platform", "versions")}
     for run in comparison.runs:
         if run.environment:
-            facts.setdefault(run.precision, _pairs(run.environment.precision.effective))
-    return Table(["what", "value"], [[name, text] for name, text in facts.items()], "ll")
+            facts.setdefault(run.precision, run.environment.precision.effective)
+    return Table(["what", "value"], [[name, _text(value)] for name, value in facts.items()], "ll")
 
 
-def _pairs(record: BaseModel) -> str:
-    """The fields that are known."""
-    fields = record.model_dump(exclude_none=True).items()
-    texts = {name: ", ".join(value) if isinstance(value, list) else value for name, value in fields}
-    return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items()) or MISSING
+def _text(value: object) -> str:
+    """Of a record or a mapping the fields that are known, of a list its items."""
+    if isinstance(value, BaseModel):
+        return _text(value.model_dump(exclude_none=True)) or MISSING
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_text(item)}" for name, item in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value or MISSING)

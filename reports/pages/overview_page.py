@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reports.analysis import calibration
-from reports.analysis import published as published_rows
+from reports.analysis.published import configurations
 from reports.analysis.reproduction import Reproduction, hours
 from reports.pages import intervals, sentences, table
 from reports.pages.formats import MISSING, number
@@ -27,33 +27,31 @@ def write(
     rates: calibration.Rates,
 ) -> None:
     """index.html, README.md and figures/ in the folder `out`; `left_out` says why an experiment is in no table."""
-    every = {folder.name: comparison for folder, comparison in comparisons.items()}
-    costs, charts = hours(out / "results"), intervals.overview(list(every.values()))
-    about_all = (
-        f"{len(every)} experiments on {sentences.devices(list(every.values()))}; every figure is made by "
-        "`python -m reports.build` from a committed run record."
+    named, costs = {folder.name: comparison for folder, comparison in comparisons.items()}, hours(out / "results")
+    every, charts = list(named.values()), intervals.overview(list(named.values()))
+    opening = (
+        f"{len(every)} experiments on {sentences.devices(every)}; every figure is made by `python -m reports.build`."
     )
-    published_line = f"Published against measured: {sentences.reproduced(reproductions)}"
+    says = [opening, *sentences.conclusions(every), f"Published numbers: {sentences.reproduced(reproductions)}"]
     notes = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
-    for name, config in published_rows.configurations().items():
-        if name not in every and not config.published:
+    for name, config in configurations().items():
+        if name not in named and not config.published:
             cost = f", {about(costs[name])} a run here" if name in costs else ""
             notes.append(f"Not run: {name}: `bash scripts/compare.sh configs/{name}.yaml`{cost}")
-    for file, target in (("index.html", REPORT), ("README.md", "results.md")):
-        link = f"results/{{}}/{target}"
+    verdicts = Table(calibration.TITLES, [rate.cells for rate in rates.rows])
+
+    def page(file: str) -> Page:
+        link = f"results/{{}}/{file}"
         sections = [
-            Section("Experiments", summary(every, link), notes),
+            Section("Experiments", summary(named, link), notes),
             Section("Charts", charts=charts),
             Section("Published against measured", published(reproductions, costs, link), [RULE]),
-            Section(
-                "How often a verdict is wrong",
-                Table(calibration.TITLES, [rate.cells for rate in rates.rows]),
-                rates.notes,
-            ),
+            Section("How often a verdict is wrong", verdicts, rates.notes),
         ]
-        opening = [about_all, *sentences.conclusions(list(every.values())), published_line]
-        page = Page("FP32 against mixed precision: results", opening, sections)
-        write_text(out / file, page.html() if file == "index.html" else page.markdown())
+        return Page("FP32 against mixed precision: results", says, sections)
+
+    write_text(out / "index.html", page(REPORT).html())
+    write_text(out / "README.md", page("results.md").markdown())
     for chart in charts:
         write_text(out / "figures" / f"{chart.name}.svg", chart.svg)
 
@@ -62,19 +60,16 @@ def summary(comparisons: Mapping[str, Comparison], link: str = "") -> Table:
     """A row an experiment: FP32's metric, and of each mixed precision speed, metric and memory against it."""
     precisions = in_order(row.precision for comparison in comparisons.values() for row in comparison.mixed_rows)
     titles = ["experiment", BASELINE, *(f"{precision} {title}" for precision in precisions for title in TITLES)]
-    rows = [
-        [name, *_baseline(one.row(BASELINE)), *(text for other in precisions for text in _mixed(one.row(other)))]
-        for name, one in comparisons.items()
-    ]
+    rows = []
+    for name, comparison in comparisons.items():
+        baseline = comparison.row(BASELINE)
+        metric = table.measure(baseline, with_name=True) if baseline else MISSING
+        rows.append([name, metric, *(text for other in precisions for text in _against(comparison.row(other)))])
     return Table(titles, rows, links=[link.format(name) for name in comparisons])
 
 
-def _baseline(row: Row | None) -> list[str]:
-    return [table.measure(row, row.metric.label if row.metric else "") if row else MISSING]
-
-
-def _mixed(row: Row | None) -> list[str]:
-    """The texts below `TITLES`."""
+def _against(row: Row | None) -> list[str]:
+    """A mixed precision's texts below `TITLES`."""
     if row is None:
         return [MISSING] * len(TITLES)
     judged = f"{table.difference(row)} {table.verdict(row)}" if row.seeds else table.measure(row)

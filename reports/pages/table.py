@@ -39,8 +39,8 @@ def results(comparison: Comparison, narrow: bool = False) -> Table:
         columns["samples/s"] = lambda row: number(row.samples_per_sec)
     columns |= {
         "speed-up [95%]": speedup,
-        "peak memory": lambda row: _memory(row, row.peak_memory_mib, 0, row.peak_ratio, 2),
-        "saved for backward": lambda row: _memory(row, row.saved_for_backward_mib, 1, row.saved_ratio, 3),
+        "peak memory": lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0),
+        "saved for backward": lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1),
         "skipped steps": lambda row: number(row.skipped_steps),
     }
     rows = [[text_of(row) for text_of in columns.values()] for row in comparison.rows]
@@ -121,12 +121,13 @@ def verdict(row: Row) -> str:
     return "single run" if row.seeds == 1 else "single pair" if row.pairs else "no pair"
 
 
-def measure(row: Row, name: str = "") -> str:
-    """Mean and spread of the deciding metric, with its `name`, and why runs of the row do not count."""
+def measure(row: Row, with_name: bool = False) -> str:
+    """Mean and spread of the deciding metric, and why runs of the row do not count."""
     reason = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
     if not row.seeds or row.metric is None or row.mean is None:
         return reason or MISSING
     seeds = "(single run)" if row.seeds == 1 else f"(n={row.seeds})"
+    name = row.metric.label if with_name else ""
     return _join(_spread(row.metric, row.mean, row.sd), name, seeds, reason and f"({reason})")
 
 
@@ -161,16 +162,16 @@ def _spread(metric: Metric, mean: float, sd: float | None) -> str:
 
 
 def _other(key: str, row: Row) -> str:
-    for other in row.others:
-        if other.metric.key == key:
-            metric, change = other.metric, other.difference
-            text = "" if change is None else f"({number(metric.scale * change, metric.decimals, signed=True)})"
-            return _join(_spread(metric, other.mean, other.sd), text)
-    return MISSING
+    other = next((other for other in row.others if other.metric.key == key), None)
+    if other is None:
+        return MISSING
+    metric, change = other.metric, other.difference
+    text = "" if change is None else f"({number(metric.scale * change, metric.decimals, signed=True)})"
+    return _join(_spread(metric, other.mean, other.sd), text)
 
 
-def _memory(row: Row, value: float | None, decimals: int, ratio: float | None, ratio_decimals: int) -> str:
-    compared = "" if ratio is None or row.is_baseline else f"({number(ratio, ratio_decimals, 'x')})"
+def _memory(row: Row, value: float | None, ratio: float | None, decimals: int) -> str:
+    compared = "" if ratio is None or row.is_baseline else f"({number(ratio, 2, 'x')})"
     return _join(number(value, decimals, "MiB"), compared)
 
 
@@ -193,32 +194,29 @@ def _rule(row: Row, comparison: Comparison) -> str:
     margin = formats.margin(row)
     if row.metric.width is None:
         margin = f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}"
-    share = SIGNIFICANCE / comparison.looks
-    narrow, wide, level = (formats.in_percent(one) for one in (1 - 2 * share, 1 - share, share))
+    level = SIGNIFICANCE / comparison.looks
+    narrow, wide = formats.in_percent(1 - 2 * level), formats.in_percent(1 - level)
     return (
-        f"Verdict: EQUIVALENT when the {narrow} interval of the difference lies within {margin} either way (two "
-        f"one-sided t-tests at {level}); otherwise WORSE or BETTER when the {wide} interval excludes zero."
+        f"Verdict: EQUIVALENT when the {narrow} interval lies within {margin} either way (two one-sided t-tests); "
+        f"otherwise WORSE or BETTER when the {wide} interval excludes zero."
     )
 
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
     if row.verdict == INCONCLUSIVE:
-        decide = f"about {row.seeds_needed} seeds would decide with 80% power"
-        if row.seeds_needed is None:
-            decide = "more seeds than can be trained would be needed at this margin"
-        notes.append(f"{row.precision} is inconclusive: {decide} if these are the true difference and spread.")
-    if row.drift:
+        seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "only more seeds than can be trained"
         notes.append(
-            f"{row.precision}: the machine was not quiet; the speed-up was {row.drift.first:.2f}x in the first third of "
-            f"the measurement and {row.drift.last:.2f}x in the last."
+            f"{row.precision} is inconclusive: if difference and spread are these, {seeds} would decide (80% power)."
+        )
+    if drift := row.drift:
+        notes.append(
+            f"{row.precision}: on a busy machine the speed-up drifted from {drift.first:.2f} to {drift.last:.2f}x."
         )
     if row.speedup and row.speedup.high < 1 and (operator := row.slower_in):
-        before = "less than is listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
-        notes.append(
-            f"{row.precision} is slower than FP32 here; the operator that grew most is "
-            f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32."
-        )
+        before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
+        grew = f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32"
+        notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")
     if row.emulated:
         notes.append(
             f"{row.precision} here: {row.arithmetic}. Speed and peak memory are those of the emulation, not of "
