@@ -84,11 +84,10 @@ def _incomplete(comparisons: Mapping[Path, Comparison]) -> dict[str, str]:
 def main() -> int:
     """The command; returns its exit status."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
-    options.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
+    one = options.add_mutually_exclusive_group()
+    one.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
+    one.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
     given = options.parse_args()
-    if given.format and given.out:
-        options.error("--format prints and writes nothing: it takes no --out")
     try:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)

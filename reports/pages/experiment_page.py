@@ -2,17 +2,13 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from reports.analysis import reproduction
 from reports.pages import charts, table
-from reports.pages.formats import MISSING, measured, number
 from reports.pages.published_table import RULE, published
 from reports.pages.style import Page, Section
-from reports.pages.text_table import Table
+from reports.pages.text_table import MISSING, Table, number
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment
-from reports.records.environment import Machine
 from reports.records.files import write_text
 from reports.records.layout import REPORT, SUMMARY
 
@@ -37,10 +33,12 @@ def write(folder: Path, comparison: Comparison) -> None:
     sections = [results, Section(charts=charts.draw(folder, comparison))]
     if rows := [] if comparison.smoke else reproduction.of_comparison(folder, comparison):
         sections.append(Section("Published against measured", published(rows), [RULE]))
+    machine = comparison.environment.model_dump_json(indent=2, exclude_none=True) if comparison.environment else MISSING
+    environment = Section("Environment of the first run", code=machine)
     paths = [f"{run.name}/{SUMMARY}" for run in comparison.runs]
     links = [path if (folder / path).exists() else "" for path in paths]
     runs = Table(RUN_TITLES, list(map(_run, comparison.runs)), "ll".ljust(len(RUN_TITLES), "r"), links)
-    sections += [Section("Runs", runs, [RUN_NOTE]), Section("Environment", _facts(comparison)), repeat]
+    sections += [Section("Runs", runs, [RUN_NOTE]), environment, repeat]
     write_text(folder / "results.md", Page(comparison.experiment, about, [results, repeat]).markdown())
     write_text(folder / "results.csv", table.as_csv(comparison))
     write_text(folder / REPORT, Page(comparison.experiment, about, sections).html())
@@ -58,26 +56,7 @@ def _run(run: RunResult) -> list[str]:
     summary = run.summary
     speeds = [number(summary.figure(f"throughput/{kind}samples_per_sec")) for kind in ("", "compute_")]
     texts = [run.name, f"{run.status}: {run.reason}" if run.reason else run.status]
-    texts += [measured(run.metric, run.value), measured(run.metric, run.value_fp32), *speeds]
+    texts += [table.measured(run.metric, run.value), table.measured(run.metric, run.value_fp32), *speeds]
     texts += [number(summary.figure("time/data_wait_pct"), 1, "%"), number(summary.skipped_steps)]
     digests = (summary.initial_weights_sha256, summary.data_order_sha256)
     return texts + [(digest or MISSING)[:8] for digest in digests]
-
-
-def _facts(comparison: Comparison) -> Table:
-    """What the runs ran on, and what each precision computed with, as its first recorded run found it."""
-    machine = comparison.environment or Machine()
-    facts = {name: getattr(machine, name) for name in ("device", "cpu", "platform", "versions")}
-    for run in comparison.runs:
-        if run.environment:
-            facts.setdefault(run.precision, run.environment.precision.effective)
-    return Table(["what", "value"], [[name, _text(value)] for name, value in facts.items()], "ll")
-
-
-def _text(value: object) -> str:
-    """Of a record or a mapping the fields that are known, of a list its items."""
-    if isinstance(value, BaseModel):
-        return _text(value.model_dump(exclude_none=True)) or MISSING
-    if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_text(item)}" for name, item in value.items())
-    return ", ".join(value) if isinstance(value, list) else str(value or MISSING)

@@ -1,4 +1,4 @@
-"""Values with their intervals, one line each: the pairs of one comparison, and all comparisons beside each other."""
+"""Values with their intervals, one line each: the differences of one comparison, and all comparisons together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from reports.pages.drawing import RC, finish, new_axes
 from reports.pages.precisions import GREY, appearance, in_order
 from reports.pages.style import Chart
 from reports.records.comparison import Comparison, Row
-from reports.records.layout import BASELINE
 
 WHISKERS = (
     "Thin: 95% interval. Thick: 90% interval, EQUIVALENT where it lies within the shaded margin. Both are wider where "
@@ -26,16 +25,12 @@ RATIOS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 
 @dataclass(frozen=True)
 class Mark:
-    """A value of a precision, hollow where it is not its own; an interval drawn thin, and a thick one within it.
-
-    `pairs` are the values of single pairs.
-    """
+    """A value of a precision, hollow where it is not its own; an interval drawn thin, and a thick one within it."""
 
     precision: str
     value: float
     thin: tuple[float, float] | None = None
     thick: tuple[float, float] | None = None
-    pairs: Sequence[float] = ()
     hollow: bool = False
 
 
@@ -60,7 +55,7 @@ def memory(row: Row) -> Mark | None:
     return Mark(row.precision, row.saved_ratio) if row.saved_ratio else None
 
 
-def difference(row: Row, scale: float, pairs: Sequence[float] = ()) -> Mark | None:
+def difference(row: Row, scale: float) -> Mark | None:
     """Its mean difference vs FP32, times `scale`.
 
     Both intervals are the mean plus and minus a quantile of Student's t times the same error, as in `statistics.judge`.
@@ -70,22 +65,18 @@ def difference(row: Row, scale: float, pairs: Sequence[float] = ()) -> Mark | No
     value, wide = scale * row.interval.value, abs(scale) * (row.interval.high - row.interval.low) / 2
     tail, freedom = SIGNIFICANCE / row.looks, row.pairs - 1
     narrow = wide * float(stats.t.ppf(1 - tail, freedom) / stats.t.ppf(1 - tail / 2, freedom))
-    return Mark(row.precision, value, (value - wide, value + wide), (value - narrow, value + narrow), pairs)
+    return Mark(row.precision, value, (value - wide, value + wide), (value - narrow, value + narrow))
 
 
 def paired_differences(comparison: Comparison) -> Chart | None:
-    """The difference vs FP32 of every seed, and their mean with its intervals; None for single runs."""
-    metric, lines, margin = comparison.metric, list[Line](), 0.0
-    values = {(run.precision, run.seed): run.value for run in comparison.runs if run.finished}
-    for row in comparison.mixed_rows:
-        both = [(values.get((row.precision, seed)), values.get((BASELINE, seed))) for seed in comparison.seeds]
-        pairs = [own - fp32 for own, fp32 in both if own is not None and fp32 is not None]
-        if metric and (mark := difference(row, metric.scale, [metric.scale * pair for pair in pairs])):
-            lines.append((str(row.verdict), [mark]))
-            margin = metric.scale * (row.margin or 0)
-    label = f"{metric.label} minus FP32's [{metric.difference_unit}]" if metric else ""
-    text = f"Strokes: one seed each. {WHISKERS}"
-    return forest("pairs", "Paired differences vs FP32", label.removesuffix(" []"), text, lines, margin=margin)
+    """The mean paired difference vs FP32 of each precision, with its intervals; None for single runs."""
+    metric, rows = comparison.metric, [row for row in comparison.mixed_rows if row.verdict]
+    if metric is None or not rows:
+        return None
+    lines = [(str(row.verdict), [mark]) for row in rows if (mark := difference(row, metric.scale))]
+    label = f"{metric.label} minus FP32's" + (f" [{metric.difference_unit}]" if metric.difference_unit else "")
+    margin = metric.scale * (rows[0].margin or 0)
+    return forest("pairs", "Paired differences vs FP32", label, WHISKERS, lines, margin=margin)
 
 
 def overview(comparisons: Sequence[Comparison]) -> list[Chart]:
@@ -133,7 +124,6 @@ def forest(
                 axes.plot(ends or (), [height, height] if ends else (), color=style.colour, linewidth=width)
             face = "none" if mark.hollow else style.colour
             axes.plot(mark.value, height, style.marker, color=style.colour, markerfacecolor=face, markersize=4.5)
-            axes.plot(mark.pairs, [height - 0.25] * len(mark.pairs), "|", color=style.colour, markersize=7)
     axes.set_yticks(range(len(lines)), [text for text, _ in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_xlabel(label)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from reports.analysis.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
-from reports.pages.formats import MISSING
 from reports.pages.precisions import in_order
-from reports.pages.text_table import Table
+from reports.pages.text_table import MISSING, Table
 
 TITLES = ("experiment", "published row", "precision", "verdict", "published", "measured")
 RULE = (
