@@ -1,9 +1,8 @@
 """Make everything that is shown from the committed records: python -m reports.build
 
-Reads the run records under reports/results/<experiment>/ and reports/results/engine_benchmark.json. Writes
-comparison.json, results.md, results.csv and report.html beside the records; reports/README.md with its figures and
-reports/index.html over all of them; and the tables in README.md and train/README.md between their markers. Running it
-twice changes nothing. The HTML pages are for a browser here, and not committed.
+Reads the records under reports/results/. Writes comparison.json, results.md, results.csv and report.html beside them,
+reports/README.md with its figures and reports/index.html over all, and the tables in README.md and train/README.md
+between their markers. Twice gives the same bytes. HTML pages are for a browser here, and not committed.
 """
 
 import argparse

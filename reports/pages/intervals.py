@@ -11,7 +11,7 @@ from reports.analysis.statistics import SIGNIFICANCE
 from reports.pages.drawing import RC, finish, new_axes
 from reports.pages.precisions import GREY, appearance, in_order
 from reports.pages.style import Chart
-from reports.records.comparison import Comparison, Row
+from reports.records.comparison import INCONCLUSIVE, Comparison, Row
 
 WHISKERS = (
     "Thin: 95% interval. Thick: 90% interval, EQUIVALENT where it lies within the shaded margin. Both are wider where "
@@ -104,7 +104,7 @@ def forest(
     """The marks of each line against FP32, at 0 with its `margin` shaded, or at 1 of `ratios`; None without lines."""
     if not lines:
         return None
-    axes = new_axes(1 + 0.24 * len(lines), width=8 if ratios or len(lines) > 4 else 3.7)
+    axes = new_axes(1 + 0.24 * len(lines), width=8 if max(len(text) for text, _ in lines) > len(INCONCLUSIVE) else 3.7)
     axes.grid(visible=False, axis="y")
     axes.axvline(1 if ratios else 0, color=GREY, linewidth=1)
     if ratios:

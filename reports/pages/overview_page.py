@@ -99,10 +99,9 @@ def reproduced(reproductions: Sequence[Reproduction]) -> str:
     """How many published rows were measured, and with which verdicts."""
     measured = [one for one in reproductions if one.verdict != NOT_RUN]
     rows, known = ({one.row.id for one in group} for group in (reproductions, measured))
-    counts = "".join(
-        f", {count} {verdict}" for verdict, count in Counter(one.verdict for one in measured).most_common()
-    )
-    return f"measured were {len(known)} of {len(rows)} published rows, each in some precisions{counts}."
+    verdicts = Counter(one.verdict for one in measured).most_common()
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts) or "none"
+    return f"{len(known)} of {len(rows)} were measured; verdicts by number and precision: {counts}."
 
 
 def _speeds(rows: Sequence[Row]) -> str:
