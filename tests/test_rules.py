@@ -228,7 +228,8 @@ def test_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_no
         [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    times, printed = [], []
+    times: list[str] = []
+    printed: list[str] = []
     for line in done.stderr.splitlines():
         (times if line.startswith("import time:") else printed).append(line)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in times}

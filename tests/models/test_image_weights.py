@@ -1,4 +1,4 @@
-"""ARC-04: pretrained image weights fit whole but for the head, or are refused."""
+"""Pretrained image weights fit whole but for the head, or are refused."""
 
 import re
 from pathlib import Path
