@@ -25,5 +25,5 @@ def test_a_training_script_says_what_its_record_shows(script: str) -> None:
         f"{comparison.metric.text(row.mean)} in {row.precision}" for row in comparison.rows if row.mean is not None
     )
     seeds = len(comparison.seeds)
-    source = f"({'one seed' if seeds == 1 else f'mean of {seeds} seeds'}; reports/results/{experiment})."
-    assert docstring.endswith(f"Expect {comparison.metric.label} {figures}\n{source}")
+    source = f"({'one seed' if seeds == 1 else f'mean of {seeds} seeds'}, {experiment})."
+    assert docstring.endswith(f"Expect {comparison.metric.label} {figures} {source}")
