@@ -15,7 +15,7 @@ from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
-from reports.pages import experiment_page, keys, overview_page, published_table, table
+from reports.pages import experiment_page, keys, overview_page, table
 from reports.pages.engine_table import engine_table
 from reports.pages.style import Section
 from reports.records.comparison import Comparison
@@ -51,7 +51,7 @@ def build(out: Path) -> dict[str, str]:
     record, unfit = calibration.read_calibration(results / "calibration.json")
     blocks = [
         ("README.md", "results", _quick_start(comparisons.get(results / QUICK))),
-        ("README.md", "published", published_table.summary(measured)),
+        ("README.md", "published", f"Published numbers: {overview_page.reproduced(measured)}"),
         ("train/README.md", "engine", engine_table(results / "engine_benchmark.json")),
         ("train/README.md", "keys", keys.table(Experiment)),
     ]

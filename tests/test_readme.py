@@ -21,7 +21,8 @@ from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import QUICK, RESULTS, ROOT
 from reports.pages import charts
 from reports.records.config import Experiment
-from reports.records.environment import read_environment
+from reports.records.environment import Environment
+from reports.records.files import read_record
 from reports.records.layout import ENVIRONMENT, SUMMARY
 from reports.records.summary import read_summary
 from train.cli import options
@@ -95,7 +96,7 @@ def test_committed_records_are_of_clean_trees_and_full_runs() -> None:
     for folder, comparison in comparisons.items():
         assert not comparison.smoke
         for run in comparison.runs:
-            environment = read_environment(folder / run.name / ENVIRONMENT)
+            environment = read_record(Environment, folder / run.name / ENVIRONMENT)
             assert environment is not None
             assert environment.git.committed, run.name
 
@@ -105,7 +106,7 @@ def test_the_time_and_the_machine_of_the_quick_start_are_the_recorded_ones() -> 
     assert said is not None
     runs = sorted((RESULTS / QUICK).glob("*/" + SUMMARY))
     seconds = [read_summary(file).attempt_seconds or 0.0 for file in runs]
-    environment = read_environment(runs[0].with_name(ENVIRONMENT))
+    environment = read_record(Environment, runs[0].with_name(ENVIRONMENT))
     assert environment is not None
     assert [int(number) for number in said.groups()] == [len(runs), round(sum(seconds) / 60), environment.cpu.cores]
 

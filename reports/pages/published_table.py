@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from reports.analysis.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
-from reports.pages.precisions import in_order
+from reports.analysis.reproduction import NOT_RUN, Reproduction
 from reports.pages.text_table import MISSING, Table
 
 TITLES = ("experiment", "published row", "precision", "verdict", "published", "measured")
@@ -33,19 +32,6 @@ def published(reproductions: Sequence[Reproduction], hours: Mapping[str, float] 
     return Table([*TITLES, "model, data, metric; source", "why"], rows, "llllrrll", links)
 
 
-def summary(reproductions: Sequence[Reproduction]) -> str:
-    """The published rows that were measured, as Markdown: a line each, a column a precision."""
-    measured = [one for one in reproductions if one.verdict != NOT_RUN]
-    lines: dict[tuple[str, str], dict[str | None, str]] = {}
-    for one in measured:
-        row = f"{one.row.id}: {one.row.metric}, {_published(one)}"
-        lines.setdefault((one.experiment, row), {})[one.precision] = _verdict(one)
-    precisions = in_order(one.precision or "" for one in measured)
-    rows = [[*line, *(verdicts.get(name, "") for name in precisions)] for line, verdicts in lines.items()]
-    links = [f"reports/results/{experiment}/results.md" for experiment, _ in lines]
-    return Table(["experiment", "published", *precisions], rows, "ll".ljust(2 + len(precisions), "r"), links).markdown()
-
-
 def sentence(one: Reproduction) -> str:
     """One published row against ours, for a terminal."""
     ours = f"{one.precision or 'no precision'} {_measured(one)}"
@@ -65,12 +51,3 @@ def _measured(one: Reproduction) -> str:
     if one.mean is None:
         return MISSING
     return f"{one.mean:.4g}" + (f" ± {one.sd:.2g} (n={len(one.measured)})" if one.sd is not None else " (single run)")
-
-
-def _verdict(one: Reproduction) -> str:
-    """Mean and verdict, and unless it is REPRODUCED how far the mean is off and how far single runs are."""
-    text = f"{_measured(one)}: {one.verdict}"
-    if one.verdict == REPRODUCED or one.gap is None:
-        return text
-    noise = "not known" if one.noise is None else f"±{one.noise:.2g}"
-    return f"{text} ({one.gap:+.2g}{'' if one.verdict == SCALED_DOWN else f', noise {noise}'})"

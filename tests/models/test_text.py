@@ -172,7 +172,7 @@ def test_padding_does_not_change_the_logits(name: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bert")
-    encoder("bert").save_pretrained(path)  # type: ignore[operator]
+    encoder("bert").save_pretrained(path)
     return path
 
 

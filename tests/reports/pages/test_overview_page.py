@@ -15,7 +15,7 @@ from reports.overview import overview
 from reports.pages import keys, overview_page
 from reports.pages.overview_page import conclusions, devices, reproduced
 from reports.pages.precisions import PRECISIONS, in_order
-from reports.pages.published_table import published, summary
+from reports.pages.published_table import published
 from reports.records.comparison import Comparison, Interval
 from reports.records.config import Experiment
 from reports.records.environment import Device, Environment
@@ -127,15 +127,6 @@ def test_published_rows_stand_with_their_verdict_and_what_was_not_run_with_its_c
          "about 2 h a run here"],
     ]  # fmt: skip
     assert table.links == ["at/tiny", ""]
-
-
-def test_the_summary_of_published_rows_has_a_column_a_precision_in_their_order() -> None:
-    fp32 = Reproduction(ROW, "tiny", "fp32", SCALED_DOWN, (0.9,), gap=-0.02)
-    titles, _, line = summary([MEASURED, fp32]).splitlines()
-    assert titles == "| experiment | published | fp32 | bf16 |"
-    link = "[tiny](reports/results/tiny/results.md)"
-    measured = "0.9 (single run): SCALED-DOWN (-0.02) | 0.9207 ± 0.0015 (n=3): REPRODUCED"
-    assert line == f"| {link} | row-1: test accuracy, 0.92 (fp32) | {measured} |"
 
 
 def test_an_experiment_without_record_and_published_row_is_listed_with_its_command(written: Path) -> None:
