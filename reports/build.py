@@ -1,15 +1,14 @@
 """Make everything that is shown from the committed records: python -m reports.build
 
-Reads the run records under reports/results/<experiment>/ and reports/results/engine_benchmark.json. Writes
-comparison.json, results.md, results.csv and report.html beside the records; reports/README.md with its figures and
-reports/index.html over all of them; and the tables in README.md and train/README.md between their markers. Running it
-twice changes nothing. The HTML pages are for a browser here, and not committed.
+Reads the records under reports/results/. Writes comparison.json, results.md, results.csv and report.html beside them,
+reports/README.md with its figures and reports/index.html over all, and the tables in README.md and train/README.md
+between their markers. Twice gives the same bytes. HTML pages are for a browser here, and not committed.
 """
 
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 from reports.analysis import calibration
@@ -25,13 +24,16 @@ from reports.records.files import write_record, write_text
 from reports.records.layout import COMPARISON
 
 
-def between_markers(text: str, name: str, content: str) -> str:
-    """`text` with `content` between `<!-- name:begin -->` and `<!-- name:end -->`; ValueError without the markers."""
+def between_markers(file: str, text: str, name: str, content: str) -> str:
+    """The `text` of `file` with `content` between `<!-- name:begin -->` and `<!-- name:end -->`.
+
+    Raises ValueError without the markers.
+    """
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     before, begins, rest = text.partition(begin)
     _, ends, after = rest.partition(end)
     if not begins or not ends:
-        raise ValueError(f"has no {begin if not begins else end}; the table '{name}' goes between the two")
+        raise ValueError(f"{file}: has no {begin if not begins else end}; the table '{name}' goes between the two")
     return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
@@ -39,7 +41,7 @@ def build(out: Path) -> dict[str, str]:
     """Write README.md, train/README.md and reports/ under `out`, from the records.
 
     Returns, by name, why experiments, and runs and figures of them, were left out. Raises ValueError naming what is
-    wrong in a README.md, published.csv or a configuration; nothing is written then.
+    wrong in a README.md, engine_benchmark.json, published.csv or a configuration; nothing is written then.
     """
     results = out / "reports" / "results"
     if results != RESULTS:
@@ -47,31 +49,22 @@ def build(out: Path) -> dict[str, str]:
     comparisons, left_out = comparisons_in(results)
     measured = reproductions(results, comparisons)
     record, unfit = calibration.read_calibration(results / "calibration.json")
-    missing: dict[str, str] = {"calibration.json": unfit} if unfit else {}
-    try:
-        engine = engine_table(results / "engine_benchmark.json")
-    except ValueError as error:
-        missing["engine_benchmark.json"] = str(error).replace(f"{results}/", "")
-        engine = f"No record: {missing['engine_benchmark.json']}."
     blocks = [
         ("README.md", "results", _quick_start(comparisons.get(results / QUICK))),
         ("README.md", "published", published_table.summary(measured)),
-        ("train/README.md", "engine", engine),
+        ("train/README.md", "engine", engine_table(results / "engine_benchmark.json")),
         ("train/README.md", "keys", keys.table(Experiment)),
     ]
     texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _, _ in blocks}
     for file, name, content in blocks:
-        try:
-            texts[file] = between_markers(texts[file], name, content)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
+        texts[file] = between_markers(file, texts[file], name, content)
     for folder, comparison in comparisons.items():
         write_record(folder / COMPARISON, comparison)
         experiment_page.write(folder, comparison)
     for file, text in texts.items():
         write_text(out / file, text)
     overview_page.write(out / "reports", comparisons, left_out, measured, calibration.rates(record, unfit))
-    return left_out | _incomplete(comparisons.values()) | missing
+    return left_out | _incomplete(comparisons) | ({"calibration.json": unfit} if unfit else {})
 
 
 def _quick_start(comparison: Comparison | None) -> str:
@@ -81,25 +74,24 @@ def _quick_start(comparison: Comparison | None) -> str:
     return f"**{comparison.experiment}** on {table.hardware(comparison)}\n\n{section.markdown()}"
 
 
-def _incomplete(comparisons: Iterable[Comparison]) -> dict[str, str]:
+def _incomplete(comparisons: Mapping[Path, Comparison]) -> dict[str, str]:
     """By experiment and precision, which of its runs and figures are in no table."""
-    rows = [row for comparison in comparisons for row in comparison.rows]
+    rows = [row for comparison in comparisons.values() for row in comparison.rows]
     return {f"{row.experiment} {row.precision}": row.reason for row in rows if row.reason}
 
 
 def main() -> int:
     """The command; returns its exit status."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
-    options.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
+    one = options.add_mutually_exclusive_group()
+    one.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
+    one.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
     given = options.parse_args()
-    if given.format and given.out:
-        options.error("--format prints and writes nothing: it takes no --out")
     try:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)
             print(overview({folder.name: one for folder, one in comparisons.items()}, given.format))
-            left_out |= _incomplete(comparisons.values())
+            left_out |= _incomplete(comparisons)
         else:
             left_out = build((given.out or ROOT).resolve())
     except (ValueError, OSError) as error:

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # OpenMP threads that spin while they wait make a tiny step fifty times slower when another process wants the core.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -17,6 +17,9 @@ import torch
 
 from tests.experiment.harness import Outcome, run
 from train.experiment import run as run_module
+
+if TYPE_CHECKING:
+    from tests.comparisons import Compared
 
 # Under nohup a hangup is ignored, and by every process started from here: then there is nothing to test of it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -75,3 +78,16 @@ def finished(request: pytest.FixtureRequest) -> Outcome:
 def log(tmp_path: Path) -> Path:
     """Where a process of its own prints."""
     return tmp_path / "printed"
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> "Compared":
+    """The tiny network on the digits in fp32, bf16 and fp16 with two seeds, and with macro F1 as a further metric.
+
+    Made once for all workers. Read it, do not change its folder.
+    """
+    from tests.comparisons import run_comparison, shared  # few tests need the charts' library, slow to load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        return shared(tmp_path_factory, lambda out: run_comparison(out, "--seeds", "2"))

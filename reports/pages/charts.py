@@ -17,7 +17,7 @@ from reports.records.comparison import Comparison
 from reports.records.metrics import LOSS, History, read_history
 
 SCALE = "amp/scale"
-MOST_MARKERS = 40
+MOST_MARKERS = 12
 BAND = "Line: mean over the finished seeds; band: lowest to highest."
 Histories = Mapping[str, Sequence[History]]  # of the finished runs, by precision
 

@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from reports.analysis import reproduction
 from reports.pages import charts, table
-from reports.pages.formats import MISSING, measured, number
 from reports.pages.published_table import RULE, published
 from reports.pages.style import Page, Section
-from reports.pages.text_table import Table
+from reports.pages.text_table import MISSING, Table, number
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment
 from reports.records.files import write_text
@@ -36,10 +33,12 @@ def write(folder: Path, comparison: Comparison) -> None:
     sections = [results, Section(charts=charts.draw(folder, comparison))]
     if rows := [] if comparison.smoke else reproduction.of_comparison(folder, comparison):
         sections.append(Section("Published against measured", published(rows), [RULE]))
+    machine = comparison.environment.model_dump_json(indent=2, exclude_none=True) if comparison.environment else MISSING
+    environment = Section("Environment of the first run", code=machine)
     paths = [f"{run.name}/{SUMMARY}" for run in comparison.runs]
     links = [path if (folder / path).exists() else "" for path in paths]
     runs = Table(RUN_TITLES, list(map(_run, comparison.runs)), "ll".ljust(len(RUN_TITLES), "r"), links)
-    sections += [Section("Runs", runs, [RUN_NOTE]), Section("Environment", _facts(comparison)), repeat]
+    sections += [Section("Runs", runs, [RUN_NOTE]), environment, repeat]
     write_text(folder / "results.md", Page(comparison.experiment, about, [results, repeat]).markdown())
     write_text(folder / "results.csv", table.as_csv(comparison))
     write_text(folder / REPORT, Page(comparison.experiment, about, sections).html())
@@ -57,26 +56,7 @@ def _run(run: RunResult) -> list[str]:
     summary = run.summary
     speeds = [number(summary.figure(f"throughput/{kind}samples_per_sec")) for kind in ("", "compute_")]
     texts = [run.name, f"{run.status}: {run.reason}" if run.reason else run.status]
-    texts += [measured(run.metric, run.value), measured(run.metric, run.value_fp32), *speeds]
+    texts += [table.measured(run.metric, run.value), table.measured(run.metric, run.value_fp32), *speeds]
     texts += [number(summary.figure("time/data_wait_pct"), 1, "%"), number(summary.skipped_steps)]
     digests = (summary.initial_weights_sha256, summary.data_order_sha256)
     return texts + [(digest or MISSING)[:8] for digest in digests]
-
-
-def _facts(comparison: Comparison) -> Table:
-    """What the runs ran on, and what each precision computed with, as its first recorded run found it."""
-    facts: dict[str, str] = {}
-    if machine := comparison.environment:
-        facts = {"device": _pairs(machine.device), "CPU": _pairs(machine.cpu), "platform": machine.platform or MISSING}
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    for run in comparison.runs:
-        if run.environment:
-            facts.setdefault(run.precision, _pairs(run.environment.precision.effective))
-    return Table(["what", "value"], [[name, text] for name, text in facts.items()], "ll")
-
-
-def _pairs(record: BaseModel) -> str:
-    """The fields that are known."""
-    fields = record.model_dump(exclude_none=True).items()
-    texts = {name: ", ".join(value) if isinstance(value, list) else value for name, value in fields}
-    return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items()) or MISSING

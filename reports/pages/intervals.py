@@ -1,4 +1,4 @@
-"""Values with their intervals, one line each: the pairs of one comparison, and all comparisons beside each other."""
+"""Values with their intervals, one line each: the differences of one comparison, and all comparisons together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,37 +11,26 @@ from reports.analysis.statistics import SIGNIFICANCE
 from reports.pages.drawing import RC, finish, new_axes
 from reports.pages.precisions import GREY, appearance, in_order
 from reports.pages.style import Chart
-from reports.records.comparison import Comparison, Row
-from reports.records.layout import BASELINE
+from reports.records.comparison import INCONCLUSIVE, Comparison, Row
 
 WHISKERS = (
-    "Marks: mean. Thin: 95% interval. Thick: 90% interval; EQUIVALENT is where that lies within the shading, which is "
-    "the margin. Both are wider where seeds were added while a verdict was open."
+    "Thin: 95% interval. Thick: 90% interval, EQUIVALENT where it lies within the shaded margin. Both are wider where "
+    "seeds were added while a verdict was open."
 )
-SPEED = (
-    "Samples per second over those of FP32: median ratio of the blocks of a round and its 95% interval. Hollow: "
-    "emulated, which says nothing about hardware that has the precision."
-)
-QUALITY = (
-    "Metric against FP32's over paired seeds, in units of each experiment's margin, better to the right. "
-    f"{WHISKERS} Experiments of one seed have no interval and are left out."
-)
+SPEED = "Median ratio of samples per second and its 95% interval. Hollow: emulated, not as on hardware for it."
+QUALITY = f"Mean paired difference in margins, better to the right. {WHISKERS} Single runs are left out."
 MEMORY = "Bytes that autograd saves for the backward pass over those of FP32: exact, the same on every machine."
 RATIOS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A value of a precision, its interval drawn thin and the one that decides equivalence thick.
-
-    `pairs` are the values of single pairs. Where it is `hollow`, it is not the precision's own.
-    """
+    """A value of a precision, hollow where it is not its own; an interval drawn thin, and a thick one within it."""
 
     precision: str
     value: float
-    interval: tuple[float, float] | None = None
-    decisive: tuple[float, float] | None = None
-    pairs: Sequence[float] = ()
+    thin: tuple[float, float] | None = None
+    thick: tuple[float, float] | None = None
     hollow: bool = False
 
 
@@ -49,7 +38,7 @@ Line = tuple[str, list[Mark]]
 
 
 def speedup(row: Row) -> Mark | None:
-    """How much faster it is than FP32."""
+    """How many times as fast as FP32 it is."""
     speed = row.speedup
     return Mark(row.precision, speed.value, (speed.low, speed.high), hollow=row.emulated) if speed else None
 
@@ -66,35 +55,28 @@ def memory(row: Row) -> Mark | None:
     return Mark(row.precision, row.saved_ratio) if row.saved_ratio else None
 
 
-def difference(row: Row, scale: float, pairs: Sequence[float] = ()) -> Mark | None:
+def difference(row: Row, scale: float) -> Mark | None:
     """Its mean difference vs FP32, times `scale`.
 
-    Both intervals are the mean plus and minus a quantile of Student's t times the same error: of 95% and 90% for one
-    look, narrower tails for more, as in `statistics.judge`.
+    Both intervals are the mean plus and minus a quantile of Student's t times the same error, as in `statistics.judge`.
     """
     if row.interval is None:
         return None
-    value, reach = scale * row.interval.value, abs(scale) * (row.interval.high - row.interval.low) / 2
+    value, wide = scale * row.interval.value, abs(scale) * (row.interval.high - row.interval.low) / 2
     tail, freedom = SIGNIFICANCE / row.looks, row.pairs - 1
-    inner = reach * float(stats.t.ppf(1 - tail, freedom) / stats.t.ppf(1 - tail / 2, freedom))
-    return Mark(row.precision, value, (value - reach, value + reach), (value - inner, value + inner), pairs)
+    narrow = wide * float(stats.t.ppf(1 - tail, freedom) / stats.t.ppf(1 - tail / 2, freedom))
+    return Mark(row.precision, value, (value - wide, value + wide), (value - narrow, value + narrow))
 
 
 def paired_differences(comparison: Comparison) -> Chart | None:
-    """The difference vs FP32 of every seed, and their mean with its intervals; None for single runs."""
-    rows, metric = [row for row in comparison.mixed_rows if row.interval], comparison.metric
-    if not rows or metric is None:
+    """The mean paired difference vs FP32 of each precision, with its intervals; None for single runs."""
+    metric, rows = comparison.metric, [row for row in comparison.mixed_rows if row.verdict]
+    if metric is None or not rows:
         return None
-    values = {(run.precision, run.seed): run.value for run in comparison.runs if run.finished}
-    lines: list[Line] = []
-    for row in rows:
-        both = [(values.get((row.precision, seed)), values.get((BASELINE, seed))) for seed in comparison.seeds]
-        pairs = [metric.scale * (own - fp32) for own, fp32 in both if own is not None and fp32 is not None]
-        if mark := difference(row, metric.scale, pairs):
-            lines.append((str(row.verdict), [mark]))
+    lines = [(str(row.verdict), [mark]) for row in rows if (mark := difference(row, metric.scale))]
     label = f"{metric.label} minus FP32's" + (f" [{metric.difference_unit}]" if metric.difference_unit else "")
-    text, margin = f"Strokes: one seed each. {WHISKERS}", metric.scale * (rows[0].margin or 0)
-    return forest("pairs", "Paired differences vs FP32", label, text, lines, margin=margin)
+    margin = metric.scale * (rows[0].margin or 0)
+    return forest("pairs", "Paired differences vs FP32", label, WHISKERS, lines, margin=margin)
 
 
 def overview(comparisons: Sequence[Comparison]) -> list[Chart]:
@@ -110,7 +92,7 @@ def overview(comparisons: Sequence[Comparison]) -> list[Chart]:
 
 def _lines(comparisons: Sequence[Comparison], mark: Callable[[Row], Mark | None]) -> list[Line]:
     """The marks of each comparison that has any, the highest first; what is hollow does not decide."""
-    every = [(one.experiment, [made for row in one.mixed_rows if (made := mark(row))]) for one in comparisons]
+    every = [(one.experiment, list(filter(None, map(mark, one.mixed_rows)))) for one in comparisons]
     lines = [line for line in every if line[1]]
     return sorted(lines, key=lambda line: max((not one.hollow, one.value) for one in line[1]), reverse=True)
 
@@ -119,13 +101,10 @@ def _lines(comparisons: Sequence[Comparison], mark: Callable[[Row], Mark | None]
 def forest(
     name: str, title: str, label: str, caption: str, lines: Sequence[Line], margin: float = 0, ratios: bool = False
 ) -> Chart | None:
-    """The marks of each line below each other, against FP32 with its `margin` shaded; None without lines.
-
-    FP32 is at 0, or at 1 of a logarithmic axis of `ratios`.
-    """
+    """The marks of each line against FP32, at 0 with its `margin` shaded, or at 1 of `ratios`; None without lines."""
     if not lines:
         return None
-    axes = new_axes(1 + 0.24 * len(lines), width=8 if ratios or len(lines) > 4 else 3.7)
+    axes = new_axes(1 + 0.24 * len(lines), width=8 if max(len(text) for text, _ in lines) > len(INCONCLUSIVE) else 3.7)
     axes.grid(visible=False, axis="y")
     axes.axvline(1 if ratios else 0, color=GREY, linewidth=1)
     if ratios:
@@ -135,19 +114,16 @@ def forest(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if margin:
         axes.axvspan(-margin, margin, color=GREY, alpha=0.2, linewidth=0)
-    for place, (_, marks) in enumerate(lines):
-        for offset, mark in enumerate(marks):
-            style, height = appearance(mark.precision), place + 0.3 * (offset - (len(marks) - 1) / 2)
-            low, high = mark.interval or (mark.value, mark.value)
-            axes.hlines(height, low, high, color=style.colour, linewidth=1)
-            if mark.decisive:
-                axes.hlines(height, *mark.decisive, color=style.colour, linewidth=3)
-            face = "none" if mark.hollow else style.colour
-            axes.plot(mark.value, height, style.marker, color=style.colour, markerfacecolor=face, markersize=4.5)
-            axes.plot(mark.pairs, [height - 0.25] * len(mark.pairs), "|", color=style.colour, markersize=7)
     for precision in in_order(mark.precision for _, marks in lines for mark in marks):
         style = appearance(precision)
         axes.plot([], [], style.marker, color=style.colour, label=style.label)
+    for place, (_, marks) in enumerate(lines):
+        for offset, mark in enumerate(marks):
+            style, height = appearance(mark.precision), place + 0.3 * (offset - (len(marks) - 1) / 2)
+            for ends, width in ((mark.thin, 1), (mark.thick, 3)):
+                axes.plot(ends or (), [height, height] if ends else (), color=style.colour, linewidth=width)
+            face = "none" if mark.hollow else style.colour
+            axes.plot(mark.value, height, style.marker, color=style.colour, markerfacecolor=face, markersize=4.5)
     axes.set_yticks(range(len(lines)), [text for text, _ in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_xlabel(label)

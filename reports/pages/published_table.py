@@ -3,18 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from reports.analysis.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
-from reports.pages.formats import MISSING
 from reports.pages.precisions import in_order
-from reports.pages.text_table import Table
+from reports.pages.text_table import MISSING, Table
 
 TITLES = ("experiment", "published row", "precision", "verdict", "published", "measured")
 RULE = (
-    "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
-    "published loss. WITHIN NOISE: it is not, but there are at least 3 runs, and the published figure lies where 95% "
-    "of single runs of ours would, evaluated on as many samples as the source drew; where these reach further than ten "
-    "times those limits, it tells nothing and does not count. "
-    "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe, data or runs are reduced, as said. "
-    "Figures are selected as the source selects them; where it does not state how, the last evaluation is taken."
+    "REPRODUCED: our mean is within 0.5 points of a published accuracy or error, or 1% of a published loss. WITHIN "
+    "NOISE: it is not, but the published figure lies where 95% of single runs of ours would, of at least 3 and within "
+    "ten times those limits. ABOVE and BELOW: neither. SCALED-DOWN: recipe, data or runs are reduced, as said."
 )
 
 
@@ -23,8 +19,7 @@ def published(reproductions: Sequence[Reproduction], hours: Mapping[str, float] 
 
     One that was not run says how to run it, and how many `hours` that takes. Experiments link to `link`, formatted.
     """
-    rows, links = [], []
-    described = ""
+    rows, links, described = [], [], ""
     for one in sorted(reproductions, key=lambda one: one.verdict == NOT_RUN):
         row, why, cost = one.row, one.rule, (hours or {}).get(one.experiment)
         if one.verdict == NOT_RUN and one.command != "":
@@ -41,14 +36,14 @@ def published(reproductions: Sequence[Reproduction], hours: Mapping[str, float] 
 def summary(reproductions: Sequence[Reproduction]) -> str:
     """The published rows that were measured, as Markdown: a line each, a column a precision."""
     measured = [one for one in reproductions if one.verdict != NOT_RUN]
-    precisions = in_order(one.precision or "" for one in measured)
-    lines: dict[tuple[str, str], dict[str, str]] = {}
+    lines: dict[tuple[str, str], dict[str | None, str]] = {}
     for one in measured:
         row = f"{one.row.id}: {one.row.metric}, {_published(one)}"
-        lines.setdefault((one.experiment, row), {})[one.precision or ""] = _verdict(one)
+        lines.setdefault((one.experiment, row), {})[one.precision] = _verdict(one)
+    precisions = in_order(one.precision or "" for one in measured)
     rows = [[*line, *(verdicts.get(name, "") for name in precisions)] for line, verdicts in lines.items()]
     links = [f"reports/results/{experiment}/results.md" for experiment, _ in lines]
-    return Table(["experiment", "published", *precisions], rows, "ll" + "r" * len(precisions), links).markdown()
+    return Table(["experiment", "published", *precisions], rows, "ll".ljust(2 + len(precisions), "r"), links).markdown()
 
 
 def sentence(one: Reproduction) -> str:
@@ -63,8 +58,7 @@ def about(hours: float) -> str:
 
 
 def _published(one: Reproduction) -> str:
-    unit = "" if one.row.unit == "fraction" else f" {one.row.unit}"
-    return f"{one.row.value}{unit} ({one.row.precision})"
+    return f"{one.row.value}{'' if one.row.unit == 'fraction' else f' {one.row.unit}'} ({one.row.precision})"
 
 
 def _measured(one: Reproduction) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from reports.analysis.statistics import SIGNIFICANCE
-from reports.pages import formats
-from reports.pages.formats import MISSING, number
-from reports.pages.text_table import Table
-from reports.records.comparison import INCONCLUSIVE, Comparison, Row
+from reports.pages.text_table import MISSING, Table, number
+from reports.records.comparison import INCONCLUSIVE, Comparison, Interval, Row
 from reports.records.environment import UNCOMMITTED
 from reports.records.metric import Metric
 from reports.records.summary import FINISHED
@@ -39,8 +37,8 @@ def results(comparison: Comparison, narrow: bool = False) -> Table:
         columns["samples/s"] = lambda row: number(row.samples_per_sec)
     columns |= {
         "speed-up [95%]": speedup,
-        "peak memory": lambda row: _memory(row, row.peak_memory_mib, 0, row.peak_ratio, 2),
-        "saved for backward": lambda row: _memory(row, row.saved_for_backward_mib, 1, row.saved_ratio, 3),
+        "peak memory": lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0),
+        "saved for backward": lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1),
         "skipped steps": lambda row: number(row.skipped_steps),
     }
     rows = [[text_of(row) for text_of in columns.values()] for row in comparison.rows]
@@ -86,13 +84,9 @@ def notes(comparison: Comparison) -> list[str]:
             notes.append(f"Runs and speed are of more than one {what}: {', '.join(several)}.")
     notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
-        notes.append(
-            f"Seeds were added while a verdict was open; each of {comparison.looks} looks tests more strictly."
-        )
+        notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
-        notes.append(
-            "Adding seeds until you like the result inflates false positives; --until-decided corrects for it."
-        )
+        notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
     return notes + [note for row in comparison.rows for note in _notes_on(row)]
 
 
@@ -101,10 +95,8 @@ def hardware(comparison: Comparison) -> str:
     environment = comparison.environment
     if environment is None or environment.device.type != "cpu":
         return device(comparison)
-    recorded = environment.cpu.instruction_sets
-    flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
-    sets = "not recorded" if recorded is None else ", ".join(flags) or "none"
-    return f"{device(comparison)} (CPU; 16-bit instruction sets: {sets})"
+    flags = [flag for flag in environment.cpu.instruction_sets or [] if flag.endswith(("bf16", "fp16"))]
+    return f"{device(comparison)} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none recorded'})"
 
 
 def device(comparison: Comparison) -> str:
@@ -121,13 +113,13 @@ def verdict(row: Row) -> str:
     return "single run" if row.seeds == 1 else "single pair" if row.pairs else "no pair"
 
 
-def measure(row: Row, name: str = "") -> str:
-    """Mean and spread of the deciding metric, with its `name`, and why runs of the row do not count."""
+def measure(row: Row) -> str:
+    """Mean and spread of the deciding metric, and why runs of the row do not count."""
     reason = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
     if not row.seeds or row.metric is None or row.mean is None:
         return reason or MISSING
     seeds = "(single run)" if row.seeds == 1 else f"(n={row.seeds})"
-    return _join(_spread(row.metric, row.mean, row.sd), name, seeds, reason and f"({reason})")
+    return _join(_spread(row.metric, row.mean, row.sd), seeds, reason and f"({reason})")
 
 
 def difference(row: Row) -> str:
@@ -139,8 +131,8 @@ def difference(row: Row) -> str:
         return MISSING
     if interval is None:
         return number(metric.scale * row.difference, metric.decimals, metric.difference_unit, signed=True)
-    text = formats.estimate(interval, metric.decimals, metric.difference_unit, 0, metric.scale)
-    wider = f"at {formats.in_percent(1 - SIGNIFICANCE / row.looks)}" if row.looks > 1 else ""
+    text = estimate(interval, metric.decimals, metric.difference_unit, 0, metric.scale)
+    wider = f"at {1 - SIGNIFICANCE / row.looks:.1%}" if row.looks > 1 else ""
     return _join(text, wider, f"(n={row.pairs})" if row.pairs != row.seeds else "")
 
 
@@ -148,7 +140,30 @@ def speedup(row: Row) -> str:
     """Over FP32. The speed of emulated arithmetic must not pass for that of hardware that has the precision."""
     if row.is_baseline or row.speedup is None:
         return "baseline" if row.is_baseline else MISSING
-    return _join(formats.estimate(row.speedup, 2, "x", reference=1), "(emulated)" if row.emulated else "")
+    return _join(estimate(row.speedup, 2, "x", reference=1), "(emulated)" if row.emulated else "")
+
+
+def measured(metric: Metric | None, value: float | None) -> str:
+    """A value of `metric`."""
+    if metric is None or value is None:
+        return MISSING
+    return number(metric.scale * value, metric.decimals, metric.unit)
+
+
+def estimate(interval: Interval, decimals: int, unit: str, reference: float, scale: float = 1) -> str:
+    """`scale` times the value and, in brackets, the interval; a difference, from the `reference` 0, has its sign.
+
+    An interval that excludes `reference` has as many decimals as it takes to read so: 0.98x [0.96, 0.999].
+    """
+    figures = [scale * figure for figure in (interval.value, interval.low, interval.high)]
+    excluded = not interval.low <= reference <= interval.high
+    places = [decimals] * 3
+    for place, figure in enumerate(figures):
+        while excluded and places[place] < 12 and float(f"{figure:.{places[place]}f}") == reference:
+            places[place] += 1
+    value, low, high = figures
+    text = number(value, places[0], unit, signed=reference == 0)
+    return f"{text} [{number(low, places[1])}, {number(high, places[2])}]"
 
 
 def _join(*parts: str) -> str:
@@ -157,20 +172,20 @@ def _join(*parts: str) -> str:
 
 def _spread(metric: Metric, mean: float, sd: float | None) -> str:
     spread = "" if sd is None else f"± {number(metric.scale * sd, metric.decimals)}"
-    return _join(formats.measured(metric, mean), spread)
+    return _join(measured(metric, mean), spread)
 
 
 def _other(key: str, row: Row) -> str:
-    for other in row.others:
-        if other.metric.key == key:
-            metric, change = other.metric, other.difference
-            text = "" if change is None else f"({number(metric.scale * change, metric.decimals, signed=True)})"
-            return _join(_spread(metric, other.mean, other.sd), text)
-    return MISSING
+    other = next((other for other in row.others if other.metric.key == key), None)
+    if other is None:
+        return MISSING
+    metric, change = other.metric, other.difference
+    text = "" if change is None else f"({number(metric.scale * change, metric.decimals, signed=True)})"
+    return _join(_spread(metric, other.mean, other.sd), text)
 
 
-def _memory(row: Row, value: float | None, decimals: int, ratio: float | None, ratio_decimals: int) -> str:
-    compared = "" if ratio is None or row.is_baseline else f"({number(ratio, ratio_decimals, 'x')})"
+def _memory(row: Row, value: float | None, ratio: float | None, decimals: int) -> str:
+    compared = "" if ratio is None or row.is_baseline else f"({number(ratio, 2, 'x')})"
     return _join(number(value, decimals, "MiB"), compared)
 
 
@@ -189,36 +204,33 @@ def _flat(row: Row) -> dict[str, Value]:
 
 def _rule(row: Row, comparison: Comparison) -> str:
     """How the verdicts come about."""
-    assert row.metric
-    margin = formats.margin(row)
-    if row.metric.width is None:
-        margin = f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}"
-    share = SIGNIFICANCE / comparison.looks
-    narrow, wide, level = (formats.in_percent(one) for one in (1 - 2 * share, 1 - share, share))
+    metric, level = row.metric, SIGNIFICANCE / comparison.looks
+    assert metric
+    margin = f"{metric.scale * (row.margin or 0):g} {metric.difference_unit}".strip()
+    if metric.width is None:
+        margin = f"{100 * comparison.margin:g}% of FP32's {metric.label}"
+    narrow, wide = (f"{100 * (1 - tails):.3g}%" for tails in (2 * level, level))
     return (
-        f"Verdict: EQUIVALENT when the {narrow} interval of the difference lies within {margin} either way (two "
-        f"one-sided t-tests at {level}); otherwise WORSE or BETTER when the {wide} interval excludes zero."
+        f"Verdict: EQUIVALENT when the {narrow} interval lies within {margin} either way (two one-sided t-tests); "
+        f"otherwise WORSE or BETTER when the {wide} interval excludes zero."
     )
 
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
     if row.verdict == INCONCLUSIVE:
-        decide = f"about {row.seeds_needed} seeds would decide with 80% power"
-        if row.seeds_needed is None:
-            decide = "more seeds than can be trained would be needed at this margin"
-        notes.append(f"{row.precision} is inconclusive: {decide} if these are the true difference and spread.")
-    if row.drift:
+        seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "more seeds than can be trained"
         notes.append(
-            f"{row.precision}: the machine was not quiet; the speed-up was {row.drift.first:.2f}x in the first third of "
-            f"the measurement and {row.drift.last:.2f}x in the last."
+            f"{row.precision} is inconclusive: {seeds} of such difference and spread would decide (80% power)."
+        )
+    if drift := row.drift:
+        notes.append(
+            f"{row.precision}: its speed-up drifted from {drift.first:.2f}x to {drift.last:.2f}x, so it is rough."
         )
     if row.speedup and row.speedup.high < 1 and (operator := row.slower_in):
-        before = "less than is listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
-        notes.append(
-            f"{row.precision} is slower than FP32 here; the operator that grew most is "
-            f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32."
-        )
+        before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
+        grew = f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32"
+        notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")
     if row.emulated:
         notes.append(
             f"{row.precision} here: {row.arithmetic}. Speed and peak memory are those of the emulation, not of "

@@ -1,8 +1,9 @@
-"""A table of texts, as Markdown and as LaTeX."""
+"""Figures as texts, and tables of them as Markdown and as LaTeX."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MISSING = "n/a"  # a figure that was not measured
 LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "±": r"$\pm$",
     "\\": r"\textbackslash{}",
@@ -43,3 +44,10 @@ class Table:
         head, *lines = [" & ".join(row) + r" \\" for row in escaped]
         begin = [rf"\begin{{tabular}}{{{self.alignment}}}", r"\toprule", head, r"\midrule"]
         return "\n".join([*begin, *lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def number(value: float | None, decimals: int = 0, unit: str = "", signed: bool = False) -> str:
+    """`value` with thousands apart and its unit; % and x stand close to the number."""
+    if value is None:
+        return MISSING
+    return f"{value:{'+' if signed else ''},.{decimals}f}{unit if unit in ('', '%', 'x') else f' {unit}'}"
