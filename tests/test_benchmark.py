@@ -109,7 +109,7 @@ def test_the_plain_loop_computes_what_the_engine_computes(precision: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "kept", "measured"),
+    ("changes", "stays", "measured"),
     [
         ({}, True, False),
         ({"seconds": {"fp32": [1.0, 1.0], "bf16": [1.0, 1.0]}}, True, True),
@@ -120,7 +120,7 @@ def test_the_plain_loop_computes_what_the_engine_computes(precision: str) -> Non
     ],
 )
 def test_a_benchmark_is_measured_again_unless_it_covers_what_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], kept: bool, measured: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], stays: bool, measured: bool
 ) -> None:
     experiments = Experiments(Path("configs/resnet20_digits.yaml"), [], "fp32,fp16", "cpu", tmp_path, smoke=False)
     for precision in experiments.precisions:
@@ -143,7 +143,7 @@ def test_a_benchmark_is_measured_again_unless_it_covers_what_is_asked(
 
     monkeypatch.setattr(experiments.child, "call", interrupted)
     experiments._benchmark(range(1))
-    assert (file.exists(), bool(calls)) == (kept, measured)
+    assert (file.exists(), bool(calls)) == (stays, measured)
 
 
 def test_rounds_are_counted_on_a_terminal_and_now_and_then_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_channels_last_gives_the_same_numbers(arch: str) -> None:
     assert distance(channels_last[0], contiguous[0]) < 1e-5
     # An activation within rounding of zero passes the gradient in one layout and not in the other.
     gradients, expected = (
-        torch.cat([tensor.flatten() for tensor in found[2]]) for found in (channels_last, contiguous)
+        torch.cat([tensor.flatten() for tensor in result[2]]) for result in (channels_last, contiguous)
     )
     assert distance(gradients, expected) < 5e-3
 
