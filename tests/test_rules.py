@@ -88,7 +88,7 @@ LIBRARIES = {
     "train.engine": {"torch"},
     "reports.records": {"pydantic", "yaml"},
     "reports.analysis": {"numpy", "scipy"},
-    "reports.pages": {"jinja2", "markupsafe", "matplotlib", "numpy", "pydantic"},
+    "reports.pages": {"jinja2", "matplotlib", "numpy", "pydantic"},
 }
 
 

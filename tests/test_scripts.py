@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import pytest
+
+from tests.experiment.harness import ROOT
+
+RESNET = str(ROOT / "scripts" / "run_resnet_amp.sh")
 
 
 def bash(*command: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -13,47 +17,82 @@ def bash(*command: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[
     return subprocess.run(["bash", *command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_the_quick_start_runs_from_any_folder_with_its_options(tmp_path):
+@pytest.fixture
+def echo(tmp_path: Path) -> str:
+    """An interpreter that prints where it was started, with what search path and with what arguments."""
+    program = tmp_path / "bin" / "echo_arguments"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$PWD" "$PYTHONSAFEPATH" "$PYTHONPATH"\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_the_quick_start_runs_from_any_folder_with_its_options(tmp_path: Path, echo: str) -> None:
+    options = ["--smoke", "--precisions", "fp32,bf16", "--seeds", "1", "optimizer.lr=0.1"]
+    done = bash(RESNET, *options, cwd=tmp_path, PYTHON=echo, PYTHONPATH="/elsewhere")
+    assert done.returncode == 0, done.stderr
+    place, *arguments = done.stdout.splitlines()
+    assert place == f"{tmp_path} 1 {ROOT}:/elsewhere"
+    assert arguments == ["-m", "train.compare", "configs/resnet20_digits.yaml", *options]
+
+
+@pytest.mark.slow
+def test_the_quick_start_ends_with_a_report(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()  # a folder of the same name must not be taken for the repository's
-    script = str(ROOT / "scripts" / "run_resnet_amp.sh")
-    done = bash(script, "--smoke", "--precisions", "fp32,bf16", "--seeds", "1", cwd=tmp_path)
+    done = bash(RESNET, "--smoke", "--precisions", "fp32,bf16", "--seeds", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "smoke" / "resnet20_digits" / "report.html").exists()
     assert "A smoke run" in done.stdout
     assert "| fp16 |" not in done.stdout
 
 
-def test_a_configuration_can_be_named_before_or_after_options(tmp_path):
-    script = str(ROOT / "scripts" / "run_resnet_amp.sh")
-    for arguments in (["configs/nothing.yaml", "--seeds", "1"], ["--seeds", "1", "configs/nothing.yaml"]):
-        done = bash(script, *arguments, cwd=ROOT, PYTHONPATH=str(tmp_path))
-        assert done.returncode == 2
-        assert "unknown configuration file 'configs/nothing.yaml'" in done.stderr
+@pytest.mark.parametrize(
+    "arguments",
+    [["configs/lenet5_digits.yaml", "--seeds", "1"], ["--seeds", "1", "configs/lenet5_digits.yaml"], ["own.yml"]],
+)
+def test_a_configuration_can_be_named_before_or_after_options(tmp_path: Path, echo: str, arguments: list[str]) -> None:
+    done = bash(RESNET, *arguments, cwd=tmp_path, PYTHON=echo)
+    assert done.stdout.splitlines()[1:] == ["-m", "train.compare", *arguments]
 
 
-def test_the_environment_is_made_only_when_requirements_changed(tmp_path):
+def test_a_wrong_configuration_ends_a_script_with_the_commands_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()  # a folder of the same name must not be taken for the repository's
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "other.yaml").touch()
+    done = bash(RESNET, "--seeds", "1", "configs/nothing.yaml", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "unknown configuration file 'configs/nothing.yaml'" in done.stderr
+
+
+def test_the_environment_is_made_only_when_requirements_changed(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").symlink_to(sys.executable)
+    # An interpreter that installs nothing, and a python3 that makes no environment.
+    installer = venv / "bin" / "python"
+    installer.write_text('#!/bin/sh\necho "$@"\n')
+    python3 = tmp_path / "python3"
+    python3.write_text('#!/bin/sh\necho "$@"\n')
+    for program in (installer, python3):
+        program.chmod(0o755)
     stamp = venv / ".requirements.txt"
     stamp.write_bytes((ROOT / "requirements.txt").read_bytes())
+    path = f"{tmp_path}:{os.environ['PATH']}"
     command = 'source scripts/setup.sh && echo "python: $python"'
-    done = bash("-c", command, cwd=ROOT, PYTHON="", VENV=str(venv))
+    done = bash("-c", command, cwd=ROOT, PYTHON="", VENV=str(venv), PATH=path)
     assert done.returncode == 0, done.stderr
     assert f"python: {venv}/bin/python" in done.stdout
     assert "installing" not in done.stderr
     stamp.write_text("something else\n")
-    # A pip that does nothing stands in for the installation.
-    (tmp_path / "pip").mkdir()
-    (tmp_path / "pip" / "__main__.py").write_text("import sys; print('pip', *sys.argv[1:])\n")
-    (tmp_path / "venv.py").write_text("print('venv made')\n")
-    done = bash("-c", command, cwd=ROOT, PYTHON="", VENV=str(venv), PYTHONPATH=str(tmp_path))
+    done = bash("-c", command, cwd=ROOT, PYTHON="", VENV=str(venv), PATH=path)
+    assert done.returncode == 0, done.stderr
     assert "installing requirements.txt" in done.stderr
+    assert f"-m venv {venv}" in done.stderr
+    assert "-m pip install" in done.stderr
     assert f"-r {ROOT}/requirements.txt" in done.stderr
     assert stamp.read_bytes() == (ROOT / "requirements.txt").read_bytes()
 
 
-def test_every_script_passes_its_arguments_on_and_stops_at_the_first_fault():
+def test_every_script_passes_its_arguments_on_and_stops_at_the_first_fault() -> None:
     for script in sorted((ROOT / "scripts").glob("*.sh")):
         text = script.read_text()
         assert text.startswith("#!/usr/bin/env bash\n"), script
@@ -62,7 +101,7 @@ def test_every_script_passes_its_arguments_on_and_stops_at_the_first_fault():
             assert '"$@"' in text, script
 
 
-def test_the_list_of_published_numbers_takes_nothing_behind_it_and_a_mistyped_id_gets_the_nearest():
+def test_the_list_of_published_numbers_takes_nothing_behind_it_and_a_mistyped_id_gets_the_nearest() -> None:
     script = str(ROOT / "scripts" / "reproduce.sh")
     done = bash(script, "--list", "foo", cwd=ROOT)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,61 +1,85 @@
 """--require and --until-decided: the verdict as an exit status, and seeds added until there is one."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 
 from reports.analysis.statistics import LOOKS
-from reports.records.files import to_line, write_json
+from reports.records import layout
+from reports.records.benchmark import Benchmark
+from reports.records.comparison import Comparison
+from reports.records.environment import EffectivePrecision, Environment, RunPrecision
+from reports.records.files import read_record, write_record, write_text
+from reports.records.metrics import to_line
+from reports.records.summary import FINISHED, Steps, Summary
+from tests.experiment.harness import DIGITS
 from train import compare
+from train.experiment.metrics import ACCURACY
+from train.tracking.runs import ComparisonView
 
-CONFIG = Path(__file__).resolve().parent.parent / "configs" / "resnet20_digits.yaml"
 Accuracy = Callable[[str, int], float]
+Runs = list[tuple[str, int]]
+Trained = Callable[[Accuracy], Runs]
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Accuracy], list[tuple[str, int]]]:
-    """Puts `accuracy(precision, seed)` in the place of training; gives the runs in the order they were asked for."""
+def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """Puts `accuracy(precision, seed)` in the place of training; gives the runs in the order they were asked for.
 
-    def use(accuracy: Accuracy) -> list[tuple[str, int]]:
-        runs: list[tuple[str, int]] = []
+    No page and no chart is made.
+    """
 
-        def train(self: compare.Comparison, precision: str, seed: int) -> int:
+    def use(accuracy: Accuracy) -> Runs:
+        runs: Runs = []
+
+        def train(self: compare.Experiments, precision: str, seed: int, seeds: Sequence[int]) -> int:
             if (precision, seed) not in runs:
                 runs.append((precision, seed))
-            summary = {
-                "experiment": self.config.name, "status": "finished", "metric": "eval/accuracy", "seed": seed,
-                "precision": {"requested": precision, "effective": {"name": precision}},
-                "higher_is_better": True, "eval_samples": 10_000, "config_sha256": "c",
-                "final": {"eval/accuracy": accuracy(precision, seed), "memory/saved_for_backward_mib": 1.0},
-                "best": {"eval/accuracy": accuracy(precision, seed)}, "steps": {"planned": 1, "attempted": 1},
-                "initial_weights_sha256": str(seed), "data_order_sha256": str(seed), "device": "Some CPU",
-                "skipped_steps": 0,
-            }  # fmt: skip
-            folder = self.folder / f"{precision}-s{seed}"
-            write_json(folder / "summary.json", summary)
-            write_json(folder / "environment.json", {"run_id": folder.name})
-            (folder / "metrics.jsonl").write_text(to_line({"train/step": 1, "train/loss": 1.0, **summary["final"]}))
-            (folder / "config.yaml").write_text(yaml.safe_dump(self.config.model_dump(mode="json")))
+            figures: dict[str, float] = {
+                ACCURACY.metric.key: accuracy(precision, seed),
+                "memory/saved_for_backward_mib": 1.0,
+            }
+            summary = Summary(
+                status=FINISHED,
+                experiment=self.config.name,
+                config_sha256="c",
+                precision=RunPrecision(requested=precision, effective=EffectivePrecision(name=precision)),
+                seed=seed,
+                device="Some CPU",
+                metric=ACCURACY.metric.key,
+                metrics=[ACCURACY.metric],
+                final={**figures},
+                best={ACCURACY.metric.key: accuracy(precision, seed)},
+                steps=Steps(planned=1, attempted=1),
+                skipped_steps=0,
+                eval_samples=10_000,
+                initial_weights_sha256=str(seed),
+                data_order_sha256=str(seed),
+            )
+            folder = self.folder / layout.run_name(precision, seed)
+            write_record(folder / layout.SUMMARY, summary)
+            write_record(folder / layout.ENVIRONMENT, Environment(run_id=folder.name))
+            write_text(folder / layout.METRICS, to_line({"train/step": 1, "train/loss": 1.0, **figures}))
+            write_text(folder / layout.CONFIG, self.config.to_yaml())
             return 0
 
-        def benchmark(self: compare.Comparison) -> None:
+        def benchmark(self: compare.Experiments, seeds: Sequence[int]) -> None:
             seconds = {precision: [1.0] * 9 for precision in self.precisions}
-            facts = {"samples_per_step": 1, "block_steps": 1, "config_sha256": "c", "device": "Some CPU"}
-            write_json(self.folder / "benchmark.json", {**facts, "seconds": seconds})
+            record = Benchmark(seconds=seconds, samples_per_step=1, block_steps=1, config_sha256="c", device="Some CPU")
+            write_record(self.folder / layout.BENCHMARK, record)
 
-        monkeypatch.setattr(compare.Comparison, "_train", train)
-        monkeypatch.setattr(compare.Comparison, "_benchmark", benchmark)
-        monkeypatch.setenv("WANDB_MODE", "disabled")
+        monkeypatch.setattr(compare.Experiments, "_train", train)
+        monkeypatch.setattr(compare.Experiments, "_benchmark", benchmark)
+        monkeypatch.setattr(compare.experiment_page, "write", lambda folder, comparison: None)
+        monkeypatch.setattr(compare, "comparison_view", lambda folder, comparison: ComparisonView([], [], {}))
         return runs
 
     return use
 
 
 def run(out: Path, *options: str) -> int:
-    return compare.main([str(CONFIG), "--precisions", "fp32,bf16", "--device", "cpu", "--out", str(out), *options])
+    return compare.main([str(DIGITS), "--precisions", "fp32,bf16", "--device", "cpu", "--out", str(out), *options])
 
 
 def noise(seed: int) -> float:
@@ -67,37 +91,36 @@ def noise(seed: int) -> float:
     [(0.0, "EQUIVALENT", 0), (0.02, "EQUIVALENT", 4), (0.02, "WORSE", 0), (-0.02, "BETTER", 0), (0.0, "WORSE", 4)],
 )
 def test_the_verdict_asked_for_is_the_exit_status(
-    trained: Callable[[Accuracy], object], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    loss: float, required: str, status: int,
-) -> None:  # fmt: skip
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: float, required: str, status: int
+) -> None:
     trained(lambda precision, seed: 0.9 + noise(seed) - (loss + noise(seed + 1) if precision == "bf16" else 0.0))
     assert run(tmp_path, "--seeds", "3", "--require", required) == status
     assert (f"not {required}" in capsys.readouterr().err) == (status == 4)
 
 
-def test_seeds_are_added_until_it_is_decided(trained: Callable[[Accuracy], list], tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_seeds_are_added_until_it_is_decided(trained: Trained, tmp_path: Path) -> None:
     runs = trained(lambda precision, seed: 0.9 + (20 * noise(seed) if precision == "bf16" else 0.0))
     assert run(tmp_path, "--seeds", "2", "--until-decided", "--max-seeds", "60") == 0
-    comparison = json.loads((tmp_path / "resnet20_digits" / "comparison.json").read_text())
-    assert comparison["rows"][1]["verdict"] == "EQUIVALENT"
-    assert comparison["looks"] == LOOKS
-    assert 2 < len(comparison["seeds"]) <= 60
-    assert {seed for _, seed in runs} == set(comparison["seeds"])
+    comparison = read_record(Comparison, tmp_path / "resnet20_digits" / layout.COMPARISON)
+    assert [row.verdict for row in comparison.mixed_rows] == ["EQUIVALENT"]
+    assert comparison.looks == LOOKS
+    assert 2 < len(comparison.seeds) <= 60
+    assert {seed for _, seed in runs} == set(comparison.seeds)
 
 
-def test_no_seed_is_added_once_it_is_decided(trained: Callable[[Accuracy], list], tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_no_seed_is_added_once_it_is_decided(trained: Trained, tmp_path: Path) -> None:
     runs = trained(lambda precision, seed: 0.9 + (noise(seed) if precision == "bf16" else 0.0))
     assert run(tmp_path, "--seeds", "4", "--until-decided") == 0
     assert len(runs) == 8
 
 
-def test_what_stays_open_stops_at_twenty_seeds_unless_told(trained: Callable[[Accuracy], list], tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_what_stays_open_stops_at_twenty_seeds_unless_told(trained: Trained, tmp_path: Path) -> None:
     runs = trained(lambda precision, seed: 0.5 + (400 * noise(seed) if precision == "bf16" else 0.0))
     assert run(tmp_path, "--seeds", "2", "--until-decided") == 0
     assert len(runs) == 40
 
 
-def test_what_stays_open_stops_at_the_most_seeds(trained: Callable[[Accuracy], list], tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_what_stays_open_stops_at_the_most_seeds(trained: Trained, tmp_path: Path) -> None:
     runs = trained(lambda precision, seed: 0.5 + (400 * noise(seed) if precision == "bf16" else 0.0))
     assert run(tmp_path, "--seeds", "2", "--until-decided", "--max-seeds", "7", "--require", "EQUIVALENT") == 4
     assert len(runs) == 14

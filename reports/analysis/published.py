@@ -74,4 +74,4 @@ def aimed_at() -> tuple[dict[str, PublishedRow], dict[str, Experiment]]:
 def unknown_row(identity: str, known: Iterable[str]) -> str:
     """That there is no such row, and which of `known` may have been meant."""
     nearest = difflib.get_close_matches(identity.lower(), list(known), n=1, cutoff=0.5)
-    return f"unknown row {identity!r}:" + (f" did you mean {nearest[0]!r}?" if nearest else "")
+    return f"unknown published row {identity!r}:" + (f" did you mean {nearest[0]!r}?" if nearest else "")

@@ -96,6 +96,12 @@ def _quantile(share: float, freedom: int) -> float:
     return float(stats.t.ppf(share, freedom))
 
 
+def narrow_over_wide(pairs: int, looks: int) -> float:
+    """The width of the interval that decides equivalence over that of the other one, for as many pairs."""
+    tail = SIGNIFICANCE / looks
+    return _quantile(1 - tail, pairs - 1) / _quantile(1 - tail / 2, pairs - 1)
+
+
 def seeds_for_next_look(count: int, needed: Sequence[int | None], most: int, last: bool) -> int:
     """How many seeds the next look has after one with `count`: what the open verdicts need, for the last one `most`.
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import matplotlib
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from scipy import stats
 
-from reports.analysis.statistics import SIGNIFICANCE
+from reports.analysis.statistics import narrow_over_wide
 from reports.pages.drawing import RC, finish, new_axes
 from reports.pages.precisions import GREY, appearance, in_order
 from reports.pages.style import Chart
@@ -63,8 +62,7 @@ def difference(row: Row, scale: float) -> Mark | None:
     if row.interval is None:
         return None
     value, wide = scale * row.interval.value, abs(scale) * (row.interval.high - row.interval.low) / 2
-    tail, freedom = SIGNIFICANCE / row.looks, row.pairs - 1
-    narrow = wide * float(stats.t.ppf(1 - tail, freedom) / stats.t.ppf(1 - tail / 2, freedom))
+    narrow = wide * narrow_over_wide(row.pairs, row.looks)
     return Mark(row.precision, value, (value - wide, value + wide), (value - narrow, value + narrow))
 
 

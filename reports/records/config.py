@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from reports.records import layout, yaml_file
 from reports.records.files import explain
@@ -29,7 +39,12 @@ def _plain_name(name: str) -> str:
     return name
 
 
-Bool = Annotated[bool, Field(strict=False)]  # also yes, off, 1
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    return words.get(str(value).lower(), value)
+
+
+Bool = Annotated[bool, BeforeValidator(_boolean)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 

@@ -38,7 +38,7 @@ def test_an_id_that_nothing_aims_at_gets_the_nearest_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for given, message in (
-        ("nanogpt-shk-cp", "error: unknown row 'nanogpt-shk-cp': did you mean 'nanogpt-shk-cpu'? allowed: "),
+        ("nanogpt-shk-cp", "error: unknown published row 'nanogpt-shk-cp': did you mean 'nanogpt-shk-cpu'? allowed: "),
         ("apex478-rn152-c10-acc__fp32", "error: no experiment aims at 'apex478-rn152-c10-acc__fp32', allowed: "),
     ):
         monkeypatch.setattr(sys, "argv", ["reproduce", given])

@@ -46,5 +46,5 @@ def assert_whole(there: ServedRun, folder: Path) -> None:
         assert sent == pytest.approx({**row, "_step": step}, nan_ok=True)
     metrics = {name for row in rows for name in row}
     own = {name: value for name, value in there.summary.items() if not name.startswith("_") and name not in metrics}
-    assert own == read_summary(folder / "summary.json").model_dump(exclude_none=True)
+    assert own == read_summary(folder / "summary.json").model_dump(mode="json", exclude_none=True)
     assert there.exit_code == 0

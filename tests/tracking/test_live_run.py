@@ -35,5 +35,5 @@ def test_an_outage_does_not_touch_the_numbers(fp32: Outcome, tmp_path: Path, mon
     done = run(tmp_path)
     assert done.status == 0
     assert done.numbers == fp32.numbers
-    assert done.summary["final_weights_sha256"] == fp32.summary["final_weights_sha256"]
+    assert done.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
     assert done.out.count("warning: Weights & Biases log failed (ConnectionError: the server is away)") == 1

@@ -152,7 +152,7 @@ def test_a_row_without_a_number_is_named_when_it_is_judged(tmp_path: Path) -> No
 def test_a_row_that_cannot_be_aimed_at_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch, published=["frist-row"])
     monkeypatch.setattr(published, "rows", lambda: {"first-row": ACCURACY, "other": ACCURACY})
-    message = "configs/tiny.yaml: published: unknown row 'frist-row': did you mean 'first-row'?"
+    message = "configs/tiny.yaml: published: unknown published row 'frist-row': did you mean 'first-row'?"
     with pytest.raises(ValueError, match=re.escape(message)):
         reproductions(Path("nowhere"))
 
