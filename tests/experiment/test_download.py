@@ -345,7 +345,7 @@ def test_what_was_fetched_with_a_network_is_enough_without_one(
     write_sst2(tmp_path / "root")
     # In a process of its own, because the libraries read these when they are imported; here they have no network.
     online = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub_server, "CUDA_VISIBLE_DEVICES": ""}
-    online |= {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+    online |= {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0", "DATA_ROOT": str(tmp_path / "root")}
     fetched = functools.partial(_download_printing_to, tmp_path / "printed online")
     assert wait(start(fetched, log, **online)) == 0, log.read_text()
     capsys.readouterr()
