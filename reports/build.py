@@ -1,44 +1,47 @@
 """Make everything that is shown from the committed records: python -m reports.build
 
-Reads the run records under reports/results/<experiment>/ and reports/results/engine_benchmark.json. Writes
-comparison.json, results.md, results.csv and report.html beside the records; reports/README.md with its figures and
-reports/index.html over all of them; and the tables in README.md between their markers. Running it twice changes
-nothing. The HTML pages are for a browser here, and not committed.
+Reads the records under reports/results/. Writes comparison.json, results.md, results.csv and report.html beside them,
+reports/README.md with its figures and reports/index.html over all, and the tables in README.md and train/README.md
+between their markers. Twice gives the same bytes. HTML pages are for a browser here, and not committed.
 """
 
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
-from reports.pages import experiment_page, keys, overview_page, published_table, table
+from reports.pages import experiment_page, keys, overview_page, table
 from reports.pages.engine_table import engine_table
+from reports.pages.style import Section
 from reports.records.comparison import Comparison
 from reports.records.config import Experiment
 from reports.records.files import write_record, write_text
 from reports.records.layout import COMPARISON
 
 
-def between_markers(text: str, name: str, content: str) -> str:
-    """`text` with `content` between `<!-- name:begin -->` and `<!-- name:end -->`; ValueError without the markers."""
+def between_markers(file: str, text: str, name: str, content: str) -> str:
+    """The `text` of `file` with `content` between `<!-- name:begin -->` and `<!-- name:end -->`.
+
+    Raises ValueError without the markers.
+    """
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     before, begins, rest = text.partition(begin)
     _, ends, after = rest.partition(end)
     if not begins or not ends:
-        raise ValueError(f"README.md: has no {begin if not begins else end}; the table '{name}' goes between the two")
+        raise ValueError(f"{file}: has no {begin if not begins else end}; the table '{name}' goes between the two")
     return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
 def build(out: Path) -> dict[str, str]:
-    """Write README.md and reports/ under `out`, from the records.
+    """Write README.md, train/README.md and reports/ under `out`, from the records.
 
     Returns, by name, why experiments, and runs and figures of them, were left out. Raises ValueError naming what is
-    wrong in README.md, published.csv or a configuration; nothing is written then.
+    wrong in a README.md, engine_benchmark.json, published.csv or a configuration; nothing is written then.
     """
     results = out / "reports" / "results"
     if results != RESULTS:
@@ -46,55 +49,49 @@ def build(out: Path) -> dict[str, str]:
     comparisons, left_out = comparisons_in(results)
     measured = reproductions(results, comparisons)
     record, unfit = calibration.read_calibration(results / "calibration.json")
-    quick = comparisons.get(results / QUICK)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing: dict[str, str] = {"calibration.json": unfit} if unfit else {}
-    try:
-        engine = engine_table(results / "engine_benchmark.json")
-    except ValueError as error:
-        missing["engine_benchmark.json"] = str(error).replace(f"{results}/", "")
-        engine = f"No record: {missing['engine_benchmark.json']}."
-    for name, content in {
-        "results": _quick_start(quick) if quick else f"No record: {left_out.get(QUICK, 'it was not run')}.",
-        "engine": engine,
-        "published": published_table.summary(measured),
-        "keys": keys.table(Experiment),
-    }.items():
-        readme = between_markers(readme, name, content)
+    blocks = [
+        ("README.md", "results", _quick_start(comparisons.get(results / QUICK))),
+        ("README.md", "published", f"Published numbers: {overview_page.reproduced(measured)}"),
+        ("train/README.md", "engine", engine_table(results / "engine_benchmark.json")),
+        ("train/README.md", "keys", keys.table(Experiment)),
+    ]
+    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _, _ in blocks}
+    for file, name, content in blocks:
+        texts[file] = between_markers(file, texts[file], name, content)
     for folder, comparison in comparisons.items():
         write_record(folder / COMPARISON, comparison)
         experiment_page.write(folder, comparison)
-    write_text(out / "README.md", readme)
+    for file, text in texts.items():
+        write_text(out / file, text)
     overview_page.write(out / "reports", comparisons, left_out, measured, calibration.rates(record, unfit))
-    return left_out | _incomplete(comparisons.values()) | missing
+    return left_out | _incomplete(comparisons) | ({"calibration.json": unfit} if unfit else {})
 
 
-def _quick_start(comparison: Comparison) -> str:
-    heading = f"**{comparison.experiment}** on {table.hardware(comparison)}"
-    return f"{heading}\n\n{experiment_page.results(comparison).markdown()}\n\n`{comparison.command}`"
+def _quick_start(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return f"No record: {QUICK} was left out."
+    section = Section("", table.results(comparison), table.notes(comparison), comparison.command)
+    return f"**{comparison.experiment}** on {table.hardware(comparison)}\n\n{section.markdown()}"
 
 
-def _incomplete(comparisons: Iterable[Comparison]) -> dict[str, str]:
+def _incomplete(comparisons: Mapping[Path, Comparison]) -> dict[str, str]:
     """By experiment and precision, which of its runs and figures are in no table."""
-    rows = [row for comparison in comparisons for row in comparison.rows]
+    rows = [row for comparison in comparisons.values() for row in comparison.rows]
     return {f"{row.experiment} {row.precision}": row.reason for row in rows if row.reason}
 
 
 def main() -> int:
     """The command; returns its exit status."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
-    options.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
+    one = options.add_mutually_exclusive_group()
+    one.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
+    one.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")
     given = options.parse_args()
-    if given.format and given.out:
-        options.error("--format prints and writes nothing: it takes no --out")
-    if given.out and given.out.exists() and not given.out.is_dir():
-        options.error(f"--out: {given.out} is not a folder")
     try:
         if given.format:
             comparisons, left_out = comparisons_in(RESULTS)
             print(overview({folder.name: one for folder, one in comparisons.items()}, given.format))
-            left_out |= _incomplete(comparisons.values())
+            left_out |= _incomplete(comparisons)
         else:
             left_out = build((given.out or ROOT).resolve())
     except (ValueError, OSError) as error:

@@ -17,7 +17,7 @@ FORMATS = ("markdown", "latex", "csv")
 
 
 def overview(comparisons: Mapping[str, Comparison], form: str) -> str:
-    """The comparisons by name in one of `FORMATS`. As csv it is data: columns and digits of results.csv."""
+    """The comparisons by name in one of `FORMATS`; csv has the columns and digits of results.csv."""
     if form == "csv":
         return table.as_csv(*comparisons.values()).rstrip("\n")
     summary = overview_page.summary(comparisons)

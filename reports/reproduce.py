@@ -25,22 +25,18 @@ def main() -> int:
 
 
 def configuration_of(identity: str) -> str:
-    """The path of the first configuration that aims at a row; ValueError, with the nearest id, where none does."""
+    """The path of the first configuration that aims at a row; raises ValueError, with the nearest id, for none."""
     rows, aims = published.aimed_at()
     for name, config in aims.items():
         if identity in config.published:
             return f"configs/{name}.yaml"
     aimed = sorted({row for config in aims.values() for row in config.published})
-    hint = published.did_you_mean(identity, aimed)
-    what = "no experiment aims at" if identity in rows else "unknown"
-    raise ValueError(f"{what} published row {identity!r}: {hint and f'{hint} '}allowed: {', '.join(aimed)}")
+    fault = f"no experiment aims at {identity!r}," if identity in rows else published.unknown_row(identity, aimed)
+    raise ValueError(f"{fault} allowed: {', '.join(aimed)}")
 
 
 def listing() -> list[str]:
-    """A line for each published row and experiment that aims at it, in each precision that was run.
-
-    It has the row's id, the experiment, the model, the figure, the verdict so far, the data and the estimated hours.
-    """
+    """A line a published row and experiment that aims at it, in each precision that was run."""
     lines = []
     (_, aims), costs = published.aimed_at(), hours()
     for result in reproductions():

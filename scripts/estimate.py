@@ -15,7 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from reports.records.config import Experiment
-from reports.records.estimates import Estimate, write_estimates
+from reports.records.estimates import Estimate, Estimates
+from reports.records.files import write_record
 from train.data.catalog import ImageSet
 from train.experiment.setup import Script, script_of
 
@@ -37,7 +38,7 @@ def main() -> int:
         estimate = Estimate(forward_flops=forward_flops(script, config), samples=samples(config, known))
         estimates[config.name] = estimate
         print(config.name, estimate, flush=True)
-    write_estimates(output, estimates)
+    write_record(output, Estimates(estimates))
     return 0
 
 

@@ -123,7 +123,7 @@ def run_comparison(
 def add_script(patch: pytest.MonkeyPatch, build: Build, task: Task) -> None:
     """Make `train.tiny` a training script, as a file train/tiny.py with this `build` and `task` would be."""
     script = ModuleType(f"train.{MODEL}")
-    script.build, script.task = build, task  # type: ignore[attr-defined]
+    script.build, script.task = build, task
     patch.setitem(sys.modules, script.__name__, script)
     scripts = config.model_scripts()
     patch.setattr(config, "model_scripts", lambda: sorted({*scripts, MODEL}))

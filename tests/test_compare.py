@@ -243,7 +243,7 @@ def test_a_signal_while_a_run_is_being_started_stops_that_run(monkeypatch: pytes
         commands.stop(signal.SIGTERM, None)
         return process
 
-    monkeypatch.setattr(child.subprocess, "Popen", interrupted)  # type: ignore[attr-defined]
+    monkeypatch.setattr(child.subprocess, "Popen", interrupted)
     with pytest.raises(Interrupted):
         commands.call(["timeit", "--number", "1", "--repeat", "1", "import time; time.sleep(20)"])
     assert commands.process is not None

@@ -1,19 +1,19 @@
 """The committed counts behind the estimated hours are those of the configurations."""
 
-import json
-from pathlib import Path
-
 import pytest
 
+from reports.records.estimates import Estimates
+from reports.records.files import read_record
 from scripts.estimate import samples
+from tests.experiment.harness import ROOT
 from train.experiment.setup import script_of
 
-ROOT = Path(__file__).resolve().parent.parent
-COUNTS = json.loads((ROOT / "reports" / "estimates.json").read_text(encoding="utf-8"))
+ESTIMATES = read_record(Estimates, ROOT / "reports" / "estimates.json").root
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", ESTIMATES)
 def test_the_samples_of_an_experiment_are_those_of_its_configuration(name: str) -> None:
-    _, task, config = script_of(ROOT / "configs" / f"{name}.yaml", ["pretrained=false"])
-    known = task.data_set(config.data.name).training_samples
-    assert COUNTS[name]["samples"] == samples(config, known)
+    path = ROOT / "configs" / f"{name}.yaml"
+    script = script_of(path)
+    config = script.read(path, ["pretrained=false"])
+    assert ESTIMATES[name].samples == samples(config, script.task.entry(config.data.name).training_samples)

@@ -52,8 +52,8 @@ def under(*parts: str) -> list[Path]:
 def wrong_imports(files: list[Path], *packages: str) -> list[str]:
     """'file imports name' for each import of one of `packages`."""
     assert files, "no such files"
-    found = [(file, name) for file in files for name in imports_of(file)]
-    return [f"{file} imports {name}" for file, name in found if any(is_in(name, package) for package in packages)]
+    imports = [(file, name) for file in files for name in imports_of(file)]
+    return [f"{file} imports {name}" for file, name in imports if any(is_in(name, package) for package in packages)]
 
 
 def defines_build(file: Path) -> bool:
@@ -88,7 +88,7 @@ LIBRARIES = {
     "train.engine": {"torch"},
     "reports.records": {"pydantic", "yaml"},
     "reports.analysis": {"numpy", "scipy"},
-    "reports.pages": {"jinja2", "markupsafe", "matplotlib", "numpy", "pydantic"},
+    "reports.pages": {"jinja2", "matplotlib", "numpy", "pydantic"},
 }
 
 
@@ -99,12 +99,12 @@ def room_of(name: str) -> str:
 
 def rooms() -> dict[str, set[str]]:
     """Every room with the rooms that it imports, function-level imports included."""
-    found: dict[str, set[str]] = {}
+    imported: dict[str, set[str]] = {}
     for file in PRODUCT:
         room = room_of(module_of(file))
         ours = {room_of(name) for name in imports_of(file) if name.split(".")[0] in OURS}
-        found.setdefault(room, set()).update(ours - {room})
-    return found
+        imported.setdefault(room, set()).update(ours - {room})
+    return imported
 
 
 @pytest.mark.parametrize("room", ARROWS)
@@ -150,8 +150,8 @@ def test_a_run_loads_no_statistics_and_no_charts() -> None:
 
 def test_few_values_pass_as_untyped_mappings() -> None:
     forms = re.compile(r"\b(?:dict|Mapping)\[str, (?:Any|object)\]")
-    found = {file: len(forms.findall(FILES[file].read_text(encoding="utf-8"))) for file in PRODUCT}
-    assert sum(found.values()) <= 60, {str(file): count for file, count in found.items() if count}
+    counts = {file: len(forms.findall(FILES[file].read_text(encoding="utf-8"))) for file in PRODUCT}
+    assert sum(counts.values()) <= 60, {str(file): count for file, count in counts.items() if count}
 
 
 def test_nobody_imports_a_training_script() -> None:
@@ -199,7 +199,7 @@ def test_every_third_party_import_is_pinned_and_every_pin_is_imported() -> None:
 def test_precision_words_stand_in_the_engine_alone() -> None:
     home = {Path("train/engine/precision.py"), Path("train/engine/emulated_fp16.py")}
     words = ("autocast", "GradScaler", "allow_tf32", "fp32_precision", "set_float32_matmul_precision")
-    found = [
+    uses = [
         f"{file}:{number} {word}"
         for file in [*under("train"), *under("models")]
         if file not in home
@@ -207,17 +207,17 @@ def test_precision_words_stand_in_the_engine_alone() -> None:
         for word in words
         if word in line
     ]
-    assert found == []
+    assert uses == []
 
 
 def test_no_loss_on_probabilities() -> None:
-    found = [
+    uses = [
         f"{file} {word}"
         for file in [*under("train"), *under("models")]
         for word in ("BCELoss(", "binary_cross_entropy(")
         if word in FILES[file].read_text(encoding="utf-8")
     ]
-    assert found == []
+    assert uses == []
 
 
 def test_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_not_use(tmp_path: Path) -> None:
@@ -228,7 +228,8 @@ def test_a_smoke_run_warns_of_nothing_deprecated_and_loads_no_library_it_does_no
         [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    times, printed = [], []
+    times: list[str] = []
+    printed: list[str] = []
     for line in done.stderr.splitlines():
         (times if line.startswith("import time:") else printed).append(line)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in times}

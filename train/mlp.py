@@ -2,8 +2,7 @@
 
     python -m train.mlp configs/mlp_256_128_100_digits.yaml --precision bf16 --seed 0
 
-Expect accuracy 96.94% in fp32, 96.83% in bf16, 96.72% in fp16
-(mean of 5 seeds; reports/results/mlp_256_128_100_digits).
+Expect accuracy 96.94% in fp32, 96.83% in bf16, 96.72% in fp16 (mean of 5 seeds, mlp_256_128_100_digits).
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,15 +11,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import binomtest
 
-from reports.analysis.statistics import (
-    DEFAULT_SEEDS,
-    LOOKS,
-    MAX_SEEDS,
-    judge,
-    seeds_for_next_look,
-    seeds_to_decide,
-    speedup,
-)
+from reports.analysis.statistics import DEFAULT_SEEDS, LOOKS, MAX_SEEDS, judge, seeds_for_next_look, speedup
 from reports.records.calibration import COMPARISONS, Calibration
 from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
 from reports.records.environment import UNCOMMITTED
@@ -34,12 +26,10 @@ TOO_MUCH_NOISE = 2.0  # of which `SEEDS` pairs cannot be expected to decide: sho
 INJECTED = 2.0  # margins
 MOST_ALARMS, FEWEST_FOUND, FEWEST_HOLDING = 0.05, 0.9, 0.9
 PROMISE = (
-    f"Promised, for comparisons of at least {SEEDS} pairs whose differences have a standard deviation of up to one "
-    f"margin: WORSE or BETTER in at most {MOST_ALARMS:.0%} of those without a difference; a loss of {INJECTED:g} "
-    f"margins found, as WORSE, in at least {FEWEST_FOUND:.0%}; and at least {FEWEST_HOLDING:.0%} of the intervals of "
-    f"the speed of FP32 over itself hold 1. What {DEFAULT_SEEDS} pairs, the default, and noise above one margin leave "
-    f"INCONCLUSIVE is shown beside it; nothing is promised of them. `--until-decided` goes from "
-    f"{DEFAULT_SEEDS} to {MAX_SEEDS} pairs, in at most {LOOKS} looks."
+    f"Promised of at least {SEEDS} pairs with noise (the standard deviation of their differences) of up to one margin: "
+    f"WORSE or BETTER in at most {MOST_ALARMS:.0%} of comparisons without a difference; WORSE in at least "
+    f"{FEWEST_FOUND:.0%} of those with a loss of {INJECTED:g} margins; 1 within at least {FEWEST_HOLDING:.0%} of the "
+    "intervals of the speed of FP32 over itself. Nothing is promised of the other rows."
 )
 TITLES = ("comparison", "n", "WORSE or BETTER", "EQUIVALENT", "INCONCLUSIVE")
 
@@ -53,10 +43,6 @@ class Rate:
     injected: bool = False
 
     @property
-    def count(self) -> int:
-        return self.verdicts.total()
-
-    @property
     def alarms(self) -> int:
         """How many were WORSE or BETTER, with an `injected` loss WORSE."""
         return self.verdicts[WORSE] + (0 if self.injected else self.verdicts[BETTER])
@@ -64,9 +50,10 @@ class Rate:
     @property
     def cells(self) -> list[str]:
         """The texts below `TITLES`."""
+        count = self.verdicts.total()
         counts = (self.alarms, self.verdicts[EQUIVALENT], self.verdicts[INCONCLUSIVE])
-        alarms, *others = (f"{count / self.count:.1%}" for count in counts)
-        return [self.comparison, str(self.count), f"{alarms} (WORSE)" if self.injected else alarms, *others]
+        alarms, *others = (f"{number / count:.1%}" for number in counts)
+        return [self.comparison, str(count), f"{alarms} (WORSE)" if self.injected else alarms, *others]
 
 
 @dataclass(frozen=True)
@@ -89,9 +76,11 @@ def read_calibration(path: Path = RECORD) -> tuple[Calibration | None, str | Non
         return None, "left out, a smoke run"
     if not record.environment.git.committed:
         return None, f"left out, their source {UNCOMMITTED}"
-    done = {"accuracy": len(record.accuracies) // (2 * record.pairs), "speed": len(record.speed)}
-    short = [f"{count} of {COMPARISONS} comparisons of {what}" for what, count in done.items() if count < COMPARISONS]
-    return (None, f"incomplete: {' and '.join(short)}") if short else (record, None)
+    accuracies = len(record.accuracies) // (2 * record.pairs)
+    if min(accuracies, len(record.speed)) < COMPARISONS:
+        done = f"{accuracies} comparisons of accuracy and {len(record.speed)} of speed"
+        return None, f"incomplete: {done}, of {COMPARISONS} each"
+    return record, None
 
 
 def rates(record: Calibration | None, missing: str | None = None) -> Rates:
@@ -102,13 +91,20 @@ def rates(record: Calibration | None, missing: str | None = None) -> Rates:
     same = Rate(f"real FP32 runs against others, {record.pairs} pairs", real(record))
     title = f"real FP32 runs, {INJECTED:g} margins taken off one side, {record.pairs} pairs"
     worse = Rate(title, real(record, -INJECTED), injected=True)
-    holding, intervals = intervals_holding_one(record)
-    kept = [
-        _keeps(same.alarms / same.count <= MOST_ALARMS, "false alarms", same.alarms, same.count, "are WORSE or BETTER"),
-        _keeps(worse.alarms / worse.count >= FEWEST_FOUND, "detection", worse.alarms, worse.count, "are WORSE"),
-        _keeps(holding / intervals >= FEWEST_HOLDING, "the speed", holding, intervals, "intervals hold 1"),
-    ]
-    return Rates([*_simulated_rates(), same, worse], [PROMISE, _description(record), *kept])
+    count, holding, blocks = same.verdicts.total(), intervals_holding_one(record), len(record.speed)
+    deviation = float(np.std(record.accuracies, ddof=1))
+    noise = f"{deviation * math.sqrt(2) / record.margin:.2f} margins of {100 * record.margin:g} points"
+    what = f"{' '.join([record.experiment, *record.overrides])}; deviation over seeds {100 * deviation:.2f} points"
+    notes = [PROMISE, f"Real runs: {what}, noise {noise}."]
+    for what, number, total, kept in (
+        ("false alarms", same.alarms, count, same.alarms <= MOST_ALARMS * count),
+        ("losses found", worse.alarms, count, worse.alarms >= FEWEST_FOUND * count),
+        ("intervals of speed that hold 1", holding, blocks, holding >= FEWEST_HOLDING * blocks),
+    ):
+        rate = binomtest(number, total).proportion_ci()  # Clopper and Pearson 1934; few comparisons leave it wide
+        interval = f"a rate between {rate.low:.0%} and {rate.high:.0%} with 95% confidence"
+        notes.append(f"Real runs, {what}: {number} of {total}, {interval}: {'kept' if kept else 'NOT kept'}.")
+    return Rates([*_simulated_rates(), same, worse], notes)
 
 
 def simulated(draw: Generator, noise: float, shift: float = 0.0, pairs: int = SEEDS) -> Counter[Verdict]:
@@ -123,22 +119,19 @@ def until_decided(draw: Generator, noise: float, shift: float = 0.0) -> Counter[
 
 def real(record: Calibration, shift: float = 0.0) -> Counter[Verdict]:
     """Verdicts of the recorded FP32 runs against others of other seeds, `shift` margins added to the latter."""
-    values, pairs, margin = record.accuracies, record.pairs, record.margin
-    comparisons = [values[start : start + 2 * pairs] for start in range(0, len(values) - 2 * pairs + 1, 2 * pairs)]
-    differences = [
-        [other + shift * margin - first for first, other in zip(runs[:pairs], runs[pairs:], strict=True)]
-        for runs in comparisons
-    ]
-    return _verdicts(differences, margin, 1 / record.eval_samples)
+    values, pairs, margin = np.array(record.accuracies), record.pairs, record.margin
+    halves = values[: len(values) // (2 * pairs) * 2 * pairs].reshape(-1, 2, pairs)
+    differences = halves[:, 1] + shift * margin - halves[:, 0]
+    return _verdicts(differences.tolist(), margin, 1 / record.eval_samples)
 
 
-def intervals_holding_one(record: Calibration) -> tuple[int, int]:
-    """How many recorded speed intervals of FP32 over itself hold 1, and of how many."""
-    intervals = [speedup(blocks.first, blocks.second) for blocks in record.speed]
-    return sum(interval.low <= 1 <= interval.high for interval in intervals), len(intervals)
+def intervals_holding_one(record: Calibration) -> int:
+    """How many recorded speed intervals of FP32 over itself hold 1."""
+    intervals = (speedup(blocks.first, blocks.second) for blocks in record.speed)
+    return sum(interval.low <= 1 <= interval.high for interval in intervals)
 
 
-def _verdicts(differences: Sequence[Sequence[float]], margin: float, resolution: float = 0.0) -> Counter[Verdict]:
+def _verdicts(differences: Iterable[Sequence[float]], margin: float, resolution: float = 0.0) -> Counter[Verdict]:
     """The verdicts of comparisons, each a list of at least two paired differences of a metric to maximise."""
     judgements = (judge(pairs, margin, higher_is_better=True, resolution=resolution) for pairs in differences)
     return Counter(judgement.verdict for judgement in judgements if judgement)
@@ -152,8 +145,7 @@ def _last_verdict(pairs: Sequence[float]) -> Verdict:
         assert judgement is not None  # there are at least two pairs
         if judgement.verdict != INCONCLUSIVE:
             return judgement.verdict
-        needed = seeds_to_decide(judgement.difference.value, judgement.deviation, 1.0, LOOKS, MAX_SEEDS)
-        count = seeds_for_next_look(count, [needed], MAX_SEEDS, last=look + 1 >= LOOKS)
+        count = seeds_for_next_look(count, [judgement.seeds_needed(MAX_SEEDS)], MAX_SEEDS, last=look + 1 >= LOOKS)
     return INCONCLUSIVE
 
 
@@ -169,27 +161,3 @@ def _simulated_rates() -> list[Rate]:
             grown = f"{title}, {DEFAULT_SEEDS} to {MAX_SEEDS} pairs until decided"
             rows.append(Rate(grown, until_decided(draw, noise, shift), shift < 0))
     return rows
-
-
-def _description(record: Calibration) -> str:
-    """What the real runs were, and whether the promise is for such."""
-    how = " ".join([record.experiment, *(record.overrides or [])])
-    unknown = " (overrides not recorded)" if record.overrides is None else ""
-    deviation = float(np.std(record.accuracies, ddof=1))
-    margins = deviation * math.sqrt(2) / record.margin
-    outside = [f"fewer than {SEEDS} pairs"] if record.pairs < SEEDS else []
-    outside += ["noise above one margin"] if margins > 1 else []
-    return (
-        f"Real runs: {how}{unknown}; standard deviation over seeds {100 * deviation:.2f} points, which makes that of a "
-        f"pair's difference {margins:.2f} margins of {100 * record.margin:g} points"
-        + (f"; the promise is not for them: {' and '.join(outside)}." if outside else ".")
-    )
-
-
-def _keeps(kept: bool, what: str, count: int, total: int, happened: str) -> str:
-    """With the 95% interval of the rate, which few comparisons leave wide (Clopper and Pearson 1934)."""
-    rate = binomtest(count, total).proportion_ci()
-    return (
-        f"The real runs {'keep' if kept else 'do NOT keep'} the limit of {what}: {count} of {total} {happened}, "
-        f"a rate between {rate.low:.0%} and {rate.high:.0%} with 95% confidence."
-    )

@@ -66,14 +66,12 @@ def aimed_at() -> tuple[dict[str, PublishedRow], dict[str, Experiment]]:
     known = rows()
     aims = {name: config for name, config in configurations().items() if config.published}
     for name, config in aims.items():
-        for identity in config.published:
-            if identity not in known:
-                hint = did_you_mean(identity, known)
-                raise ValueError(f"configs/{name}.yaml: published: unknown row {identity!r}{hint and f': {hint}'}")
+        if unknown := [row for row in config.published if row not in known]:
+            raise ValueError(f"configs/{name}.yaml: published: {unknown_row(unknown[0], known)}")
     return known, aims
 
 
-def did_you_mean(identity: str, known: Iterable[str]) -> str:
-    """The question whether the nearest id was meant; empty where none is near."""
+def unknown_row(identity: str, known: Iterable[str]) -> str:
+    """That there is no such row, and which of `known` may have been meant."""
     nearest = difflib.get_close_matches(identity.lower(), list(known), n=1, cutoff=0.5)
-    return f"did you mean {nearest[0]!r}?" if nearest else ""
+    return f"unknown published row {identity!r}:" + (f" did you mean {nearest[0]!r}?" if nearest else "")

@@ -32,12 +32,17 @@ class Judgement:
     deviation: float
     looks: int = 1
 
-    @property
-    def seeds_needed(self) -> int | None:
-        """For an inconclusive verdict how many seeds would decide; None where that is not the question, or too many."""
-        if self.verdict != INCONCLUSIVE:
+    def seeds_needed(self, most: int = MOST_SEEDS) -> int | None:
+        """The fewest pairs, of at most `most`, that decide with 80% power if these are the true values; else None.
+
+        None too for a verdict that is not INCONCLUSIVE.
+        """
+        if self.verdict != INCONCLUSIVE or self.margin <= 0 or self.deviation <= 0:
             return None
-        return seeds_to_decide(self.difference.value, self.deviation, self.margin, self.looks)
+        counts = np.arange(2, most + 1)
+        power = _power(counts, self.difference.value, self.deviation, self.margin, SIGNIFICANCE / self.looks)
+        deciding = counts[power >= POWER]
+        return int(deciding[0]) if deciding.size else None
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -58,12 +63,11 @@ def judge(
     """The verdict on paired differences to FP32, one a seed, in the unit of `margin`; None for fewer than two.
 
     EQUIVALENT: two one-sided t-tests at 5% reject a difference beyond the margin on either side (Schuirmann
-    1987, https://doi.org/10.1007/BF01068419), that is, the 90% interval lies within it. Otherwise WORSE or
-    BETTER where the 95% interval lies on one side of zero, and INCONCLUSIVE where it holds zero.
-    `resolution` is the smallest step in which the metric moves, for an accuracy one sample's share: seeds
-    that agree by chance to the last sample do not make an interval narrower than such a step allows.
-    Whoever looks `looks` times while seeds are added tests each time at 5% / `looks` (Bonferroni), so that
-    looking does not raise the rate of false alarms; the intervals widen with it.
+    1987, https://doi.org/10.1007/BF01068419): the 90% interval lies within it. Otherwise WORSE or BETTER where
+    the 95% interval lies on one side of zero, and INCONCLUSIVE where it holds zero.
+    `resolution` is the smallest step in which the metric moves, for an accuracy one sample's share: seeds that
+    agree by chance do not make an interval narrower than it allows. Each of `looks` tests at 5% / `looks`
+    (Bonferroni), so that looking again does not raise the rate of false alarms.
     Raises ValueError for differences that are not finite.
     """
     if not all(map(math.isfinite, differences)):
@@ -92,25 +96,16 @@ def _quantile(share: float, freedom: int) -> float:
     return float(stats.t.ppf(share, freedom))
 
 
-def seeds_to_decide(
-    difference: float, deviation: float, margin: float, looks: int = 1, most: int = MOST_SEEDS
-) -> int | None:
-    """The fewest pairs that would give a verdict with 80% power, were this the true difference and deviation.
-
-    None where `most` would not do.
-    """
-    if margin <= 0 or deviation <= 0:
-        return None
-    counts = np.arange(2, most + 1)
-    deciding = counts[_power(counts, difference, deviation, margin, SIGNIFICANCE / looks) >= POWER]
-    return int(deciding[0]) if deciding.size else None
+def narrow_over_wide(pairs: int, looks: int) -> float:
+    """The width of the interval that decides equivalence over that of the other one, for as many pairs."""
+    tail = SIGNIFICANCE / looks
+    return _quantile(1 - tail, pairs - 1) / _quantile(1 - tail / 2, pairs - 1)
 
 
 def seeds_for_next_look(count: int, needed: Sequence[int | None], most: int, last: bool) -> int:
-    """How many seeds to have for the next look after one with `count`: as many as the open verdicts need.
+    """How many seeds the next look has after one with `count`: what the open verdicts need, for the last one `most`.
 
-    `needed` holds for every open verdict how many seeds would decide it, None where that is more than can be
-    asked for. The last look has `most`; without an open verdict there is none, and `count` stays.
+    `needed` holds how many seeds would decide each of them, None for too many; with none open, `count` stays.
     """
     if not needed:
         return count
@@ -122,8 +117,8 @@ def _power(
 ) -> NDArray[np.float64]:
     """The chance of any verdict but INCONCLUSIVE of `judge`, for each number of pairs in `counts`.
 
-    Given the standard error that a sample has, the mean is normal and each verdict is an interval of it; the chance is
-    the mean of that over equally likely standard errors (the distribution of chi square).
+    Given a sample's standard error, the mean is normal and each verdict an interval of it; the chance is the mean of
+    that over equally likely standard errors (chi square).
     """
     one_sided, two_sided = (stats.t.ppf(1 - tail, counts - 1)[:, None] for tail in (significance, significance / 2))
     true_error = (deviation / np.sqrt(counts))[:, None]
@@ -167,8 +162,8 @@ def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
 def drift(baseline: Sequence[float], other: Sequence[float]) -> Drift | None:
     """The median ratio of the first and of the last third of the rounds, where these thirds differ; None otherwise.
 
-    They differ when a Mann-Whitney test at 5% tells them apart and the medians are more than 3% apart: then
-    the machine changed while it was measured, and one figure does not hold for the whole of the measurement.
+    They differ when a Mann-Whitney test at 5% tells them apart and the medians are more than 3% apart: the machine
+    changed while it was measured.
     """
     ratios = np.asarray(baseline, dtype=np.float64) / np.asarray(other, dtype=np.float64)
     third = len(ratios) // 3

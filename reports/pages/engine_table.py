@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from reports.pages import markdown
+from reports.pages.text_table import Table
 from reports.records.engine_benchmark import EngineBenchmark
 from reports.records.environment import UNCOMMITTED
 from reports.records.files import read_record
@@ -20,5 +20,5 @@ def engine_table(path: Path) -> str:
     if native := record.native_fp16:
         name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
         rows.append([name, f"{native.throughput_over_fp32:.4f}", "single steps"])
-    table = markdown.table(["ratio, measured in turns in one process", "median", "95% interval"], rows)
-    return f"{record.experiment}, on {record.environment.device.label}:\n\n{table}"
+    table = Table(["ratio, measured in turns in one process", "median", "95% interval"], rows)
+    return f"{record.experiment}, on {record.environment.device.label}:\n\n{table.markdown()}"

@@ -1,20 +1,24 @@
 """What is shown over all experiments: index.html in a browser, README.md with pictures on a code host."""
 
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from reports.analysis import calibration
-from reports.analysis import published as published_rows
-from reports.analysis.reproduction import Reproduction, hours
-from reports.pages import intervals, sentences, table
+from reports.analysis.published import configurations
+from reports.analysis.reproduction import NOT_RUN, Reproduction, hours
+from reports.pages import intervals, table
 from reports.pages.precisions import in_order
 from reports.pages.published_table import RULE, about, published
 from reports.pages.style import Page, Section
-from reports.pages.table import Cell, Column, Table
-from reports.records.comparison import Comparison
+from reports.pages.text_table import MISSING, Table, number
+from reports.records.comparison import VERDICTS, Comparison, Row
 from reports.records.files import write_text
 from reports.records.layout import BASELINE, REPORT
+
+KINDS = {"cpu": "CPUs", "cuda": "GPUs"}
+TITLES = ("speed-up [95%]", "difference, verdict", "saved for backward")
 
 
 def write(
@@ -25,62 +29,96 @@ def write(
     rates: calibration.Rates,
 ) -> None:
     """index.html, README.md and figures/ in the folder `out`; `left_out` says why an experiment is in no table."""
-    every, costs = list(comparisons.values()), hours(out / "results")
-    conclusions = [*sentences.conclusions(every), f"Published against measured: {sentences.reproduced(reproductions)}"]
-    notes = [*(f"{name} is left out: {reason}" for name, reason in left_out.items())]
-    notes += _not_run({folder.name for folder in comparisons}, costs)
-    drawn = intervals.overview(every)
-    verdicts = Table(
-        [Column(calibration.TITLES[0], "text"), *map(Column, calibration.TITLES[1:])],
-        [[Cell(text) for text in rate.cells] for rate in rates.rows],
-    )
+    named, costs = {folder.name: comparison for folder, comparison in comparisons.items()}, hours(out / "results")
+    every, charts = list(named.values()), intervals.overview(list(named.values()))
+    opening = f"{len(every)} experiments on {devices(every)}; every figure is made by `python -m reports.build`."
+    says = [opening, *conclusions(every), f"Published numbers: {reproduced(reproductions)}"]
+    notes = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
+    for name, config in configurations().items():
+        if name not in named and not config.published:
+            cost = f", {about(costs[name])} a run here" if name in costs else ""
+            notes.append(f"Not run: {name}: `bash scripts/compare.sh configs/{name}.yaml`{cost}")
+    verdicts = Table(calibration.TITLES, [rate.cells for rate in rates.rows])
 
     def page(file: str) -> Page:
         link = f"results/{{}}/{file}"
-        origin = "every figure is made by `python -m reports.build` from a committed run record"
         sections = [
-            Section("Experiments", summary({folder.name: one for folder, one in comparisons.items()}, link), notes),
-            Section("Charts", charts=drawn),
+            Section("Experiments", summary(named, link), notes),
+            Section("Charts", charts=charts),
             Section("Published against measured", published(reproductions, costs, link), [RULE]),
             Section("How often a verdict is wrong", verdicts, rates.notes),
         ]
-        about = f"{len(every)} experiments on {sentences.devices(every)}; {origin}."
-        return Page("FP32 against mixed precision: results", about, conclusions, sections)
+        return Page("FP32 against mixed precision: results", says, sections)
 
     write_text(out / "index.html", page(REPORT).html())
     write_text(out / "README.md", page("results.md").markdown())
-    for chart in drawn:
-        write_text(out / "figures" / f"{chart.name}.svg", chart.file)
+    for chart in charts:
+        write_text(out / "figures" / f"{chart.name}.svg", chart.svg)
 
 
 def summary(comparisons: Mapping[str, Comparison], link: str = "") -> Table:
     """A row an experiment: FP32's metric, and of each mixed precision speed, metric and memory against it."""
     precisions = in_order(row.precision for comparison in comparisons.values() for row in comparison.mixed_rows)
-    titles = ("speed-up [95%]", "difference, verdict", "saved for backward")
-    columns = [Column("experiment", "text"), Column(BASELINE)]
-    columns += [Column(f"{precision} {title}") for precision in precisions for title in titles]
+    titles = ["experiment", BASELINE, *(f"{precision} {title}" for precision in precisions for title in TITLES)]
     rows = []
     for name, comparison in comparisons.items():
-        cells = [Cell(name, link=link.format(name))]
-        for precision in [BASELINE, *precisions]:
-            row = comparison.row(precision)
-            if row is None:
-                cells += [Cell()] * (1 if precision == BASELINE else len(titles))
-            elif row.is_baseline:
-                measure = table.measure(row)
-                cells.append(replace(measure, note=f"{row.metric.label} {measure.note}") if row.metric else measure)
-            else:
-                judged = replace(table.difference(row), note=table.verdict(row)) if row.seeds else table.measure(row)
-                cells += [table.speedup(row), judged, Cell(row.saved_ratio, 2, "x")]
-        rows.append(cells)
-    return Table(columns, rows)
+        fp32 = comparison.row(BASELINE)
+        against = [text for precision in precisions for text in _against(comparison.row(precision))]
+        rows.append([name, table.measure(fp32) if fp32 else MISSING, *against])
+    return Table(titles, rows, links=[link.format(name) for name in comparisons])
 
 
-def _not_run(recorded: set[str], costs: Mapping[str, float]) -> list[str]:
-    """A sentence on each experiment that has no record and no published row to say so."""
+def _against(row: Row | None) -> list[str]:
+    """A mixed precision's texts below `TITLES`."""
+    if row is None:
+        return [MISSING] * len(TITLES)
+    judged = f"{table.difference(row)} {table.verdict(row)}" if row.seeds else table.measure(row)
+    return [table.speedup(row), judged, number(row.saved_ratio, 2, "x")]
+
+
+def conclusions(comparisons: Sequence[Comparison]) -> list[str]:
+    """A sentence a mixed precision and kind of device, since a CPU's speed-up says nothing about a GPU's."""
+    groups: dict[str, list[Row]] = {}
+    for comparison in comparisons:
+        kind = comparison.environment.device.type if comparison.environment else None
+        groups.setdefault(KINDS.get(kind or "", "unknown devices"), []).extend(comparison.mixed_rows)
     return [
-        f"Not run: {name}: `bash scripts/compare.sh configs/{name}.yaml`"
-        + (f", {about(costs[name])} a run here" if name in costs else "")
-        for name, config in published_rows.configurations().items()
-        if name not in recorded and not config.published
+        f"{precision} on {kind}: {_speeds(own)}; {_verdicts(own)}."
+        for kind, rows in groups.items()
+        for precision in in_order(row.precision for row in rows)
+        if (own := [row for row in rows if row.precision == precision])
     ]
+
+
+def devices(comparisons: Sequence[Comparison]) -> str:
+    """What the experiments ran on, each device with the number of its experiments."""
+    return "; ".join(f"{name} ({count})" for name, count in Counter(map(table.device, comparisons)).most_common())
+
+
+def reproduced(reproductions: Sequence[Reproduction]) -> str:
+    """How many published rows were measured, and with which verdicts."""
+    measured = [one for one in reproductions if one.verdict != NOT_RUN]
+    rows, known = ({one.row.id for one in group} for group in (reproductions, measured))
+    verdicts = Counter(one.verdict for one in measured).most_common()
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts) or "none"
+    return f"{len(known)} of {len(rows)} were measured; verdicts by number and precision: {counts}."
+
+
+def _speeds(rows: Sequence[Row]) -> str:
+    """Faster and slower are what an interval says that does not hold 1."""
+    speeds = [row.speedup for row in rows if row.speedup]
+    if not speeds:
+        return "speed not compared with FP32"
+    faster, slower = sum(speed.low > 1 for speed in speeds), sum(speed.high < 1 for speed in speeds)
+    values = [speed.value for speed in speeds]
+    counts = f"faster than FP32 in {faster} of {len(speeds)} experiments and slower in {slower}"
+    spread = f"median {statistics.median(values):.3g}x, from {min(values):.3g}x to {max(values):.3g}x"
+    emulated = "; ".join(sorted({row.arithmetic or "" for row in rows if row.emulated}))
+    return f"{counts} ({spread}){f', emulated ({emulated}), not as on hardware for it' if emulated else ''}"
+
+
+def _verdicts(rows: Sequence[Row]) -> str:
+    counts = Counter(row.verdict for row in rows)
+    each = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+    each += [f"{counts[None]} without a verdict"] if counts[None] else []
+    return f"{' or '.join(dict.fromkeys(row.metric.label for row in rows if row.metric))}: {', '.join(each)}"

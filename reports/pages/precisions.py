@@ -5,31 +5,30 @@ from dataclasses import dataclass
 
 from reports.records.layout import BASELINE
 
-Dash = str | tuple[int, tuple[float, ...]]
+GREY = "#77818c"  # texts and axes; like all colours here it has a contrast of 3 at least with a white and a dark page
 
 
 @dataclass(frozen=True)
 class Appearance:
-    """Colours on a light and on a dark page; marker and dash tell precisions apart where colour does not."""
+    """Marker and dashes (points drawn and left out) tell precisions apart where colour does not."""
 
     label: str
-    light: str
-    dark: str
+    colour: str
     marker: str
-    dash: Dash
+    dashes: tuple[float, ...] = ()
 
 
 PRECISIONS = {
-    BASELINE: Appearance("FP32", "#1c2126", "#e4e7ea", "o", "-"),
-    "tf32": Appearance("TF32", "#009e73", "#1fb98c", "D", "-."),
-    "bf16": Appearance("bf16", "#0072b2", "#56b4e9", "s", (0, (5, 1.5))),
-    "fp16": Appearance("fp16", "#d55e00", "#e69f00", "^", (0, (1.5, 1))),
+    BASELINE: Appearance("FP32", GREY, "o"),
+    "tf32": Appearance("TF32", "#009e73", "D", (6, 2, 1, 2)),
+    "bf16": Appearance("bf16", "#0072b2", "s", (5, 1.5)),
+    "fp16": Appearance("fp16", "#d55e00", "^", (1.5, 1)),
 }
 
 
 def appearance(precision: str) -> Appearance:
-    """That of `precision`; a grey one under its own name where the table above does not have it."""
-    return PRECISIONS.get(precision) or Appearance(precision, "#5b6570", "#9ba5af", "v", ":")
+    """That of `precision`; a violet one under its own name where the table above does not have it."""
+    return PRECISIONS.get(precision) or Appearance(precision, "#a763b5", "v", (1, 2))
 
 
 def in_order(precisions: Iterable[str]) -> list[str]:

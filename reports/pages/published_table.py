@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from reports.analysis.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, Reproduction
-from reports.pages import markdown
-from reports.pages.formats import MISSING
-from reports.pages.precisions import in_order
-from reports.pages.table import Cell, Column, Table
+from reports.analysis.reproduction import NOT_RUN, Reproduction
+from reports.pages.text_table import MISSING, Table
 
+TITLES = ("experiment", "published row", "precision", "verdict", "published", "measured")
 RULE = (
-    "REPRODUCED: the mean over seeds is within 0.5 points of the published accuracy or error, or within 1% of the "
-    "published loss. WITHIN NOISE: it is not, but there are at least 3 runs, and the published figure lies where 95% "
-    "of single runs of ours would, evaluated on as many samples as the source drew; where these reach further than ten "
-    "times those limits, it tells nothing and does not count. "
-    "ABOVE and BELOW: neither, and ours is better or worse. SCALED-DOWN: recipe, data or runs are reduced, as said. "
-    "Figures are selected as the source selects them; where it does not state how, the last evaluation is taken."
+    "REPRODUCED: our mean is within 0.5 points of a published accuracy or error, or 1% of a published loss. WITHIN "
+    "NOISE: it is not, but the published figure lies where 95% of single runs of ours would, of at least 3 and within "
+    "ten times those limits. ABOVE and BELOW: neither. SCALED-DOWN: recipe, data or runs are reduced, as said."
 )
 
 
@@ -23,48 +18,23 @@ def published(reproductions: Sequence[Reproduction], hours: Mapping[str, float] 
 
     One that was not run says how to run it, and how many `hours` that takes. Experiments link to `link`, formatted.
     """
-    columns = [Column(title, "text") for title in ("published row", "experiment")] + [Column("precision", "precision")]
-    columns += [Column("verdict", "text"), Column("published"), Column("measured")]
-    columns += [Column(title, "long") for title in ("model, data, metric; source", "why")]
-    rows = []
-    described = ""
+    rows, links, described = [], [], ""
     for one in sorted(reproductions, key=lambda one: one.verdict == NOT_RUN):
-        row, why = one.row, one.rule
+        row, why, cost = one.row, one.rule, (hours or {}).get(one.experiment)
         if one.verdict == NOT_RUN and one.command != "":
-            estimate = (hours or {}).get(one.experiment)
             why += f": {one.command or f'bash scripts/reproduce.sh {row.id}'}"
-            why += f", {about(estimate)} a run here" if estimate else ""
-        place = link.format(one.experiment) if one.verdict != NOT_RUN else ""
+            why += f", {about(cost)} a run here" if cost else ""
         what = "" if row.id == described else f"{row.model}, {row.dataset}, {row.metric}; {row.source}"
         described = row.id
-        texts = [one.verdict, _published(one), _measured(one), what, why]
-        rows.append([Cell(row.id), Cell(one.experiment, link=place), Cell(one.precision), *map(Cell, texts)])
-    return Table(columns, rows)
-
-
-def summary(reproductions: Sequence[Reproduction]) -> str:
-    """The published rows that were measured, as Markdown: a line each, a column a precision."""
-    measured = [one for one in reproductions if one.verdict != NOT_RUN]
-    if not measured:
-        return "No experiment that aims at a published number has a committed record yet."
-    precisions = in_order(one.precision or "" for one in measured)
-    lines: dict[tuple[str, str], dict[str, Reproduction]] = {}
-    for one in measured:
-        lines.setdefault((one.row.id, one.experiment), {})[one.precision or ""] = one
-    rows = []
-    for (identity, experiment), by_precision in lines.items():
-        first = next(iter(by_precision.values()))
-        link = f"[{experiment}](reports/results/{experiment}/results.md)"
-        cells = [_verdict(by_precision[name]) if name in by_precision else "" for name in precisions]
-        rows.append([identity, link, _published(first), *cells])
-    return markdown.table(
-        ["published row", "experiment", "published", *precisions], rows, "ll" + "r" * len(rows[0][2:])
-    )
+        texts = (one.experiment, row.id, one.precision or MISSING, one.verdict)
+        rows.append([*texts, _published(one), _measured(one), what, why])
+        links.append("" if one.verdict == NOT_RUN else link.format(one.experiment))
+    return Table([*TITLES, "model, data, metric; source", "why"], rows, "llllrrll", links)
 
 
 def sentence(one: Reproduction) -> str:
     """One published row against ours, for a terminal."""
-    ours = f"{one.precision or 'no precision'} {_measured(one) or MISSING}"
+    ours = f"{one.precision or 'no precision'} {_measured(one)}"
     return f"published {one.row.id}: {_published(one)}; {ours}: {one.verdict}, {one.rule}"
 
 
@@ -74,22 +44,10 @@ def about(hours: float) -> str:
 
 
 def _published(one: Reproduction) -> str:
-    unit = "" if one.row.unit == "fraction" else f" {one.row.unit}"
-    return f"{one.row.value}{unit} ({one.row.precision})"
+    return f"{one.row.value}{'' if one.row.unit == 'fraction' else f' {one.row.unit}'} ({one.row.precision})"
 
 
-def _measured(one: Reproduction) -> str | None:
+def _measured(one: Reproduction) -> str:
     if one.mean is None:
-        return None
+        return MISSING
     return f"{one.mean:.4g}" + (f" ± {one.sd:.2g} (n={len(one.measured)})" if one.sd is not None else " (single run)")
-
-
-def _verdict(one: Reproduction) -> str:
-    """Mean and verdict, and unless it is REPRODUCED how far the mean is off and how far single runs are."""
-    text = f"{one.mean:.4g}: {one.verdict}"
-    if one.verdict == REPRODUCED or one.gap is None:
-        return text
-    noise = (
-        "" if one.verdict == SCALED_DOWN else ", noise not known" if one.noise is None else f", noise ±{one.noise:.2g}"
-    )
-    return f"{text} ({one.gap:+.2g}{noise})"

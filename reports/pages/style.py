@@ -1,24 +1,13 @@
-"""Pages of tables and charts: HTML that follows the light or dark mode of its reader, and Markdown."""
+"""Pages of tables and charts, as HTML and as Markdown."""
 
-from collections.abc import Mapping, Sequence
+import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-from reports.pages.precisions import PRECISIONS
-from reports.pages.table import Table
-from reports.records.layout import BASELINE
-
-# Stand-ins that charts are drawn with; each output puts its own colours in their place.
-INK, RULE, PAPER, OTHER = "#010101", "#010102", "#010103", "#010104"
-STAND_INS = {name: f"#0102{place:02x}" for place, name in enumerate(PRECISIONS)}
-OF_PAGE = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)", OTHER: "var(--muted)"}
-OF_PAGE |= {stand_in: f"var(--{name})" for name, stand_in in STAND_INS.items()}
-GREY = "#77818c"  # of equal contrast with white and with the dark page of a code host
-FIXED = {INK: GREY, RULE: "rgba(125, 135, 145, 0.3)", PAPER: "none", OTHER: GREY}
-FIXED |= {stand_in: GREY if name == BASELINE else PRECISIONS[name].light for name, stand_in in STAND_INS.items()}
+from reports.pages.text_table import Table
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -31,29 +20,17 @@ TEMPLATES = Environment(
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure. `drawing` is its SVG in stand-in colours."""
+    """A figure as SVG, readable on white and on dark."""
 
     name: str
     title: str
     caption: str
-    drawing: str
+    svg: str
 
     @property
-    def svg(self) -> Markup:
-        """For a page."""
-        return Markup(self._coloured(OF_PAGE))
-
-    @property
-    def file(self) -> str:
-        """For a file of its own, in fixed colours that can be read on white and on dark."""
-        root = '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif"'
-        return self._coloured(FIXED).replace("<svg", root, 1)
-
-    def _coloured(self, colours: Mapping[str, str]) -> str:
-        drawing = self.drawing
-        for stand_in, colour in colours.items():
-            drawing = drawing.replace(stand_in, colour)
-        return drawing
+    def address(self) -> str:
+        """Where an image finds it: in the page itself."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
 
 
 @dataclass(frozen=True)
@@ -66,13 +43,10 @@ class Section:
     code: str = ""
     charts: Sequence[Chart] = ()
 
-    @property
-    def anchor(self) -> str:
-        return self.title.lower().replace(" ", "-")
-
     def markdown(self) -> str:
-        """Without the title. The charts are files in figures/."""
-        parts = [self.table.markdown()] if self.table else []
+        """The charts are files in figures/."""
+        parts = [f"## {self.title}"] if self.title else []
+        parts += [self.table.markdown()] if self.table else []
         parts += ["\n".join(f"- {note}" for note in self.notes)] if self.notes else []
         parts += [f"```bash\n{self.code}\n```"] if self.code else []
         parts += [f"![{chart.title}](figures/{chart.name}.svg)\n\n{chart.caption}" for chart in self.charts]
@@ -81,23 +55,21 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A title, a line on what it is about, the answers as sentences, and the evidence in sections."""
+    """A title, what all of it says in sentences, and the evidence in sections."""
 
     title: str
-    about: str = ""
-    answers: Sequence[str] = ()
-    sections: Sequence[Section] = ()
+    sentences: Sequence[str]
+    sections: Sequence[Section]
 
     def html(self) -> str:
         """One file that needs no other."""
-        return TEMPLATES.get_template("page.html.jinja").render(page=self, precisions=PRECISIONS)
+        return TEMPLATES.get_template("page.html.jinja").render(page=self)
 
     def markdown(self) -> str:
         """The same for a code host."""
-        sections = [f"## {section.title}\n\n{section.markdown()}" for section in self.sections]
-        return "\n\n".join([f"# {self.title}", self.about, *self.answers, *sections]) + "\n"
+        return "\n\n".join([f"# {self.title}", *self.sentences, *(one.markdown() for one in self.sections)]) + "\n"
 
 
 def standalone(chart: Chart) -> str:
     """`chart` as an HTML page."""
-    return Page(chart.title, sections=[Section(charts=[chart])]).html()
+    return Page(chart.title, [], [Section(charts=[chart])]).html()

@@ -1,15 +1,13 @@
-"""A comparison as a table of cells, rendered once for each output, and as rows of raw numbers for CSV and trackers."""
+"""A comparison as a table of texts, with notes, and as rows of raw numbers for CSV and trackers."""
 
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from reports.analysis.statistics import SIGNIFICANCE
-from reports.pages import formats, markdown
-from reports.pages.formats import MISSING
-from reports.records.comparison import INCONCLUSIVE, Comparison, Row
+from reports.pages.text_table import MISSING, Table, number
+from reports.records.comparison import INCONCLUSIVE, Comparison, Interval, Row
 from reports.records.environment import UNCOMMITTED
 from reports.records.metric import Metric
 from reports.records.summary import FINISHED
@@ -22,140 +20,49 @@ COLUMNS = (
     *("peak_memory_mib", "peak_ratio", "saved_for_backward_mib", "saved_ratio"),
     *("skipped_steps", "train_seconds", "device", "status", "reason"),
 )
-LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "±": r"$\pm$",
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A figure with unit, spread or interval, and a note; or a text. A figure that was not measured is None.
-
-    An interval that excludes `reference` has as many more decimals as it takes to read so.
-    """
-
-    value: float | str | None = None
-    decimals: int = 0
-    unit: str = ""
-    signed: bool = False
-    spread: float | None = None
-    interval: tuple[float, float] | None = None
-    reference: float = 0.0
-    note: str = ""
-    link: str = ""
-
-    @property
-    def figure(self) -> str:
-        """The value with unit and spread."""
-        if isinstance(self.value, str):
-            return self.value
-        spread = "" if self.spread is None else f" ± {self.spread:,.{self.decimals}f}"
-        decimals = self.decimals if self.value is None else self._decimals(self.value)
-        return formats.number(self.value, decimals, self.unit, self.signed) + spread
-
-    @property
-    def ends(self) -> str:
-        """The interval in brackets; empty without one."""
-        return f"[{', '.join(f'{end:,.{self._decimals(end)}f}' for end in self.interval)}]" if self.interval else ""
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return " ".join(part for part in (self.figure, self.ends, self.note) if part)
-
-    def _decimals(self, value: float) -> int:
-        if self.interval is None or self.interval[0] <= self.reference <= self.interval[1]:
-            return self.decimals
-        return formats.decimals_apart(value, self.reference, self.decimals)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A title; `kind` is text, number or precision, `narrow` whether it is among those of the terminal's table."""
-
-    title: str
-    kind: str = "number"
-    narrow: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of as many cells as there are columns."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-
-    @property
-    def titles(self) -> list[str]:
-        return [column.title for column in self.columns]
-
-    @property
-    def texts(self) -> list[list[str]]:
-        return [[cell.text for cell in row] for row in self.rows]
-
-    @property
-    def alignment(self) -> str:
-        return "".join("r" if column.kind == "number" else "l" for column in self.columns)
-
-    def markdown(self) -> str:
-        """With its links."""
-        rows = [[f"[{cell.text}]({cell.link})" if cell.link else cell.text for cell in row] for row in self.rows]
-        return markdown.table(self.titles, rows, self.alignment)
-
-    def latex(self) -> str:
-        r"""A `tabular` for the package booktabs."""
-        lines = [
-            " & ".join("".join(LATEX.get(c, c) for c in text) for text in texts) + r" \\"
-            for texts in (self.titles, *self.texts)
-        ]
-        head = [rf"\begin{{tabular}}{{{self.alignment}}}", r"\toprule", lines[0], r"\midrule"]
-        return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
-
-
-def results(comparison: Comparison) -> Table:
-    """A row a precision. The deciding metric stands first, further ones after the verdict."""
+def results(comparison: Comparison, narrow: bool = False) -> Table:
+    """A row a precision. The deciding metric stands first, further ones after the verdict unless it is `narrow`."""
     metric = comparison.metric
-    columns: list[tuple[Column, Callable[[Row], Cell]]] = [
-        (Column("precision", "precision"), lambda row: Cell(row.precision)),
-        (Column(metric.label if metric else "metric"), measure),
-        (Column("difference vs FP32 [95%]"), difference),
-        (Column("verdict", "text"), lambda row: Cell("baseline" if row.is_baseline else verdict(row))),
-    ]
-    others = {other.metric.key: other.metric for row in comparison.rows for other in row.others}
-    for key, other in others.items():
-        columns.append((Column(f"{other.label} (difference)", narrow=False), partial(_other, key)))
-    columns += [
-        (Column("samples/s", narrow=False), lambda row: Cell(row.samples_per_sec)),
-        (Column("speed-up [95%]"), speedup),
-        (Column("peak memory"), lambda row: _memory(row, row.peak_memory_mib, 0, row.peak_ratio, 2)),
-        (Column("saved for backward"), lambda row: _memory(row, row.saved_for_backward_mib, 1, row.saved_ratio, 3)),
-        (Column("skipped steps"), lambda row: Cell(row.skipped_steps)),
-    ]
-    rows = [[cell_of(row) for _, cell_of in columns] for row in comparison.rows]
-    return Table([column for column, _ in columns], rows)
+    columns: dict[str, Callable[[Row], str]] = {
+        "precision": lambda row: row.precision,
+        metric.label if metric else "metric": measure,
+        "difference vs FP32 [95%]": difference,
+        "verdict": verdict,
+    }
+    if not narrow:
+        others = {other.metric.key: other.metric.label for row in comparison.rows for other in row.others}
+        columns |= {f"{label} (difference)": partial(_other, key) for key, label in others.items()}
+        columns["samples/s"] = lambda row: number(row.samples_per_sec)
+    columns |= {
+        "speed-up [95%]": speedup,
+        "peak memory": lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0),
+        "saved for backward": lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1),
+        "skipped steps": lambda row: number(row.skipped_steps),
+    }
+    rows = [[text_of(row) for text_of in columns.values()] for row in comparison.rows]
+    return Table(list(columns), rows, "lrrl".ljust(len(columns), "r"))
 
 
-def terminal(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows of texts for a terminal: at most eight columns."""
-    table = results(comparison)
-    narrow = [place for place, column in enumerate(table.columns) if column.narrow]
-    return [table.titles[place] for place in narrow], [[texts[place] for place in narrow] for texts in table.texts]
+def terminal(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Titles and rows of texts for a terminal: eight columns."""
+    table = results(comparison, narrow=True)
+    return table.titles, table.rows
 
 
-def flat_rows(comparison: Comparison) -> list[dict[str, Value]]:
+def flat_rows(*comparisons: Comparison) -> list[dict[str, Value]]:
     """Each precision's figures in full, all rows with the same columns: `COLUMNS`, then the further metrics."""
-    rows = [_flat(row) for row in comparison.rows]
-    return [{column: row.get(column) for column in _union(rows)} for row in rows]
+    rows = [_flat(row) for comparison in comparisons for row in comparison.rows]
+    columns = dict.fromkeys([*COLUMNS, *(column for row in rows for column in row)])
+    return [{column: row.get(column) for column in columns} for row in rows]
 
 
 def as_csv(*comparisons: Comparison) -> str:
-    """The `flat_rows` of all `comparisons`; empty where there is no figure."""
-    rows = [row for comparison in comparisons for row in flat_rows(comparison)]
+    """The `flat_rows` of all `comparisons`."""
+    rows = flat_rows(*comparisons)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, _union(rows), lineterminator="\n")
+    writer = csv.DictWriter(buffer, list(rows[0]) if rows else COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()
@@ -165,29 +72,21 @@ def notes(comparison: Comparison) -> list[str]:
     """What a reader must know to read the figures right."""
     notes = []
     if comparison.smoke:
-        notes.append("A smoke run: a few steps on embedded data. These figures say only that the code runs.")
+        notes.append("A smoke run of a few steps: these figures say only that the code runs.")
     if len(comparison.seeds) == 1:
         notes.append("One seed: a difference between single runs cannot be told from noise.")
     if not comparison.committed:
         notes.append(f"Some of its source {UNCOMMITTED}: reports.build leaves such figures out.")
-    commits = [commit[:8] for commit in comparison.commits]
+    measured_at = comparison.benchmark.git.commit if comparison.benchmark else None
+    commits = dict.fromkeys(commit[:8] for commit in [*comparison.commits, measured_at] if commit)
     for what, several in (("version of PyTorch", comparison.torch), ("commit", commits)):
         if len(several) > 1:
-            notes.append(f"Its runs are of more than one {what}: {', '.join(several)}.")
-    measured_at = comparison.benchmark.git.commit if comparison.benchmark else None
-    if measured_at and commits and measured_at[:8] not in commits:
-        notes.append(f"Its speed was measured at another commit than that of its runs: {measured_at[:8]}.")
-    if judged := [row for row in comparison.rows if row.verdict]:
-        notes.append(_rule(judged[0], comparison))
+            notes.append(f"Runs and speed are of more than one {what}: {', '.join(several)}.")
+    notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
-        notes.append(
-            f"Seeds were added while a verdict was open, in at most {comparison.looks} looks: each tests at "
-            f"5% / {comparison.looks}, and the intervals are wider accordingly."
-        )
-    elif any(row.verdict == INCONCLUSIVE for row in judged):
-        notes.append(
-            "Adding seeds until you like the result inflates false positives; --until-decided corrects for it."
-        )
+        notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
+    elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
+        notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
     return notes + [note for row in comparison.rows for note in _notes_on(row)]
 
 
@@ -196,10 +95,8 @@ def hardware(comparison: Comparison) -> str:
     environment = comparison.environment
     if environment is None or environment.device.type != "cpu":
         return device(comparison)
-    recorded = environment.cpu.instruction_sets
-    flags = [flag for flag in recorded or [] if flag.endswith(("bf16", "fp16"))]
-    sets = "not recorded" if recorded is None else ", ".join(flags) or "none"
-    return f"{device(comparison)} (CPU; 16-bit instruction sets: {sets})"
+    flags = [flag for flag in environment.cpu.instruction_sets or [] if flag.endswith(("bf16", "fp16"))]
+    return f"{device(comparison)} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none recorded'})"
 
 
 def device(comparison: Comparison) -> str:
@@ -209,120 +106,134 @@ def device(comparison: Comparison) -> str:
 
 def verdict(row: Row) -> str:
     """The verdict; without one whether that is for having one run, or one pair or none."""
+    if row.is_baseline:
+        return "baseline"
     if row.verdict or not row.seeds:
         return row.verdict or MISSING
     return "single run" if row.seeds == 1 else "single pair" if row.pairs else "no pair"
 
 
-def measure(row: Row) -> Cell:
+def measure(row: Row) -> str:
     """Mean and spread of the deciding metric, and why runs of the row do not count."""
-    note = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
+    reason = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
     if not row.seeds or row.metric is None or row.mean is None:
-        return Cell(note or None)
+        return reason or MISSING
     seeds = "(single run)" if row.seeds == 1 else f"(n={row.seeds})"
-    return _measured(row.metric, row.mean, row.sd, f"{seeds} ({note})" if note else seeds)
+    return _join(_spread(row.metric, row.mean, row.sd), seeds, reason and f"({reason})")
 
 
-def difference(row: Row) -> Cell:
+def difference(row: Row) -> str:
     """The mean paired difference vs FP32 and, of two pairs at least, its interval."""
     if row.is_baseline:
-        return Cell("baseline")
-    if row.difference is None or row.metric is None:
-        return Cell()
-    wider = f"at {formats.in_percent(1 - SIGNIFICANCE / row.looks)}" if row.interval and row.looks > 1 else ""
-    pairs = f"(n={row.pairs})" if row.interval and row.pairs != row.seeds else ""
-    scale = row.metric.scale
-    return Cell(
-        scale * row.difference,
-        row.metric.decimals,
-        row.metric.difference_unit,
-        signed=True,
-        interval=(scale * row.interval.low, scale * row.interval.high) if row.interval else None,
-        note=" ".join(part for part in (wider, pairs) if part),
-    )
+        return "baseline"
+    metric, interval = row.metric, row.interval
+    if row.difference is None or metric is None:
+        return MISSING
+    if interval is None:
+        return number(metric.scale * row.difference, metric.decimals, metric.difference_unit, signed=True)
+    text = estimate(interval, metric.decimals, metric.difference_unit, 0, metric.scale)
+    wider = f"at {1 - SIGNIFICANCE / row.looks:.1%}" if row.looks > 1 else ""
+    return _join(text, wider, f"(n={row.pairs})" if row.pairs != row.seeds else "")
 
 
-def speedup(row: Row) -> Cell:
+def speedup(row: Row) -> str:
     """Over FP32. The speed of emulated arithmetic must not pass for that of hardware that has the precision."""
     if row.is_baseline or row.speedup is None:
-        return Cell("baseline" if row.is_baseline else None)
-    note = "(emulated)" if row.emulated else ""
-    return Cell(row.speedup.value, 2, "x", interval=(row.speedup.low, row.speedup.high), reference=1, note=note)
+        return "baseline" if row.is_baseline else MISSING
+    return _join(estimate(row.speedup, 2, "x", reference=1), "(emulated)" if row.emulated else "")
 
 
-def _measured(metric: Metric, mean: float, sd: float | None, note: str) -> Cell:
-    spread = None if sd is None else metric.scale * sd
-    return Cell(metric.scale * mean, metric.decimals, metric.unit, spread=spread, note=note)
+def measured(metric: Metric | None, value: float | None) -> str:
+    """A value of `metric`."""
+    if metric is None or value is None:
+        return MISSING
+    return number(metric.scale * value, metric.decimals, metric.unit)
 
 
-def _other(key: str, row: Row) -> Cell:
+def estimate(interval: Interval, decimals: int, unit: str, reference: float, scale: float = 1) -> str:
+    """`scale` times the value and, in brackets, the interval; a difference, from the `reference` 0, has its sign.
+
+    An interval that excludes `reference` has as many decimals as it takes to read so: 0.98x [0.96, 0.999].
+    """
+    figures = [scale * figure for figure in (interval.value, interval.low, interval.high)]
+    excluded = not interval.low <= reference <= interval.high
+    places = [decimals] * 3
+    for place, figure in enumerate(figures):
+        while excluded and places[place] < 12 and float(f"{figure:.{places[place]}f}") == reference:
+            places[place] += 1
+    value, low, high = figures
+    text = number(value, places[0], unit, signed=reference == 0)
+    return f"{text} [{number(low, places[1])}, {number(high, places[2])}]"
+
+
+def _join(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _spread(metric: Metric, mean: float, sd: float | None) -> str:
+    spread = "" if sd is None else f"± {number(metric.scale * sd, metric.decimals)}"
+    return _join(measured(metric, mean), spread)
+
+
+def _other(key: str, row: Row) -> str:
     other = next((other for other in row.others if other.metric.key == key), None)
     if other is None:
-        return Cell()
-    metric, note = other.metric, ""
-    if other.difference is not None:
-        note = f"({formats.number(metric.scale * other.difference, metric.decimals, signed=True)})"
-    return _measured(metric, other.mean, other.sd, note)
+        return MISSING
+    metric, change = other.metric, other.difference
+    text = "" if change is None else f"({number(metric.scale * change, metric.decimals, signed=True)})"
+    return _join(_spread(metric, other.mean, other.sd), text)
 
 
-def _memory(row: Row, value: float | None, decimals: int, ratio: float | None, ratio_decimals: int) -> Cell:
-    note = "" if ratio is None or row.is_baseline else f"({formats.number(ratio, ratio_decimals, 'x')})"
-    return Cell(value, decimals, "MiB", note=note)
+def _memory(row: Row, value: float | None, ratio: float | None, decimals: int) -> str:
+    compared = "" if ratio is None or row.is_baseline else f"({number(ratio, 2, 'x')})"
+    return _join(number(value, decimals, "MiB"), compared)
 
 
 def _flat(row: Row) -> dict[str, Value]:
     flat: dict[str, Value] = {column: getattr(row, column, None) for column in COLUMNS}
     flat["metric"] = row.metric.key if row.metric else None
+    flat["speedup"] = row.speedup.value if row.speedup else None
     for column, interval in (("difference", row.interval), ("speedup", row.speedup)):
         flat[f"{column}_low"] = interval.low if interval else None
         flat[f"{column}_high"] = interval.high if interval else None
-    flat["speedup"] = row.speedup.value if row.speedup else None
     for other in row.others:
         name = other.metric.name
         flat |= {name: other.mean, f"{name}_sd": other.sd, f"{name}_difference": other.difference}
     return flat
 
 
-def _union(rows: Sequence[dict[str, Value]]) -> list[str]:
-    return list(dict.fromkeys([*COLUMNS, *(column for row in rows for column in row)]))
-
-
 def _rule(row: Row, comparison: Comparison) -> str:
     """How the verdicts come about."""
-    assert row.metric
-    margin = formats.margin(row)
-    if row.metric.width is None:
-        margin = f"{formats.in_percent(comparison.margin)} of FP32's {row.metric.label}"
-    share = SIGNIFICANCE / comparison.looks
+    metric, level = row.metric, SIGNIFICANCE / comparison.looks
+    assert metric
+    margin = f"{metric.scale * (row.margin or 0):g} {metric.difference_unit}".strip()
+    if metric.width is None:
+        margin = f"{100 * comparison.margin:g}% of FP32's {metric.label}"
+    narrow, wide = (f"{100 * (1 - tails):.3g}%" for tails in (2 * level, level))
     return (
-        f"Verdict: EQUIVALENT when two one-sided t-tests at {formats.in_percent(share)} rule out a difference of "
-        f"{margin} either way, so that the {formats.in_percent(1 - 2 * share)} interval lies within; otherwise WORSE "
-        f"or BETTER when the {formats.in_percent(1 - share)} interval excludes zero."
+        f"Verdict: EQUIVALENT when the {narrow} interval lies within {margin} either way (two one-sided t-tests); "
+        f"otherwise WORSE or BETTER when the {wide} interval excludes zero."
     )
 
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
     if row.verdict == INCONCLUSIVE:
-        decide = f"about {row.seeds_needed} seeds would decide with 80% power"
-        if row.seeds_needed is None:
-            decide = "more seeds than can be trained would be needed at this margin"
-        notes.append(f"{row.precision} is inconclusive: {decide} if these are the true difference and spread.")
-    if row.drift:
+        seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "more seeds than can be trained"
         notes.append(
-            f"{row.precision}: the speed-up drifted from {row.drift.first:.2f}x in the first third of the measurement "
-            f"to {row.drift.last:.2f}x in the last: the machine was not quiet."
+            f"{row.precision} is inconclusive: {seeds} of such difference and spread would decide (80% power)."
         )
-    if row.speedup and row.speedup.high < 1:
-        reason = ""
-        if row.slower_in:
-            name, before = row.slower_in.name.removeprefix("aten::"), row.slower_in.fp32_ms
-            was = "too little in FP32 to be among its longest" if before is None else f"{before:.3g} ms in FP32"
-            reason = f"; the operator that grew most is {name}: {row.slower_in.ms:.3g} ms of a step, {was}"
-        notes.append(f"{row.precision} is slower than FP32 here: {speedup(row).figure}{reason}.")
+    if drift := row.drift:
+        notes.append(
+            f"{row.precision}: its speed-up drifted from {drift.first:.2f}x to {drift.last:.2f}x, so it is rough."
+        )
+    if row.speedup and row.speedup.high < 1 and (operator := row.slower_in):
+        before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
+        grew = f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32"
+        notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")
     if row.emulated:
         notes.append(
-            f"{row.precision} on this CPU: {row.arithmetic}. Its accuracy and what it saves for backward are those of "
-            f"{row.precision}; its speed and its peak are those of the emulation, not of {row.precision} hardware."
+            f"{row.precision} here: {row.arithmetic}. Speed and peak memory are those of the emulation, not of "
+            f"{row.precision} hardware; accuracy and what is saved for backward are those of {row.precision}."
         )
     return notes

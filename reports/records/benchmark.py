@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from reports.records.environment import Source
 from reports.records.files import Schema
@@ -17,19 +17,11 @@ class Blocks(Schema):
     block_steps: Count
     seconds: dict[str, list[Seconds]]
 
-    @model_validator(mode="after")
-    def _in_turns(self) -> "Blocks":
-        counts = {name: len(blocks) for name, blocks in self.seconds.items()}
-        if len(set(counts.values())) != 1 or min(counts.values()) < 2:
-            raise ValueError(f"blocks must be equally many and at least 2, not {counts}")
-        return self
-
 
 class Benchmark(Blocks):
     """Blocks by precision. `operators_ms` are the longest operators of a step, by the time each takes by itself."""
 
     config_sha256: str
-    precisions: list[str] = []
     device: str
     torch: str | None = None
     smoke: bool = False

@@ -2,15 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
+from reports.records.benchmark import Seconds
 from reports.records.environment import Machine
 from reports.records.files import Schema
 
 COMPARISONS = 12  # of accuracy and of speed, in a complete record
-
 Share = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(gt=0)]
 
 
 class PairedBlocks(Schema):
@@ -19,20 +18,14 @@ class PairedBlocks(Schema):
     first: list[Seconds] = Field(min_length=1)
     second: list[Seconds] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _paired(self) -> "PairedBlocks":
-        if len(self.first) != len(self.second):
-            raise ValueError(f"{len(self.first)} blocks of first, {len(self.second)} of second")
-        return self
-
 
 class Calibration(Schema):
-    """`accuracies` are of FP32 runs with seeds 0, 1, ...; `overrides` is None in a record that does not say."""
+    """`accuracies` are of FP32 runs with seeds 0, 1, ..."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     experiment: str
-    overrides: list[str] | None = None
+    overrides: list[str] = []
     config_sha256: str | None = None
     smoke: bool
     margin: float = Field(gt=0)

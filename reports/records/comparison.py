@@ -1,22 +1,20 @@
 """comparison.json: all runs of an experiment, a row a precision, and its verdict."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from reports.records.benchmark import Benchmark
+from reports.records.config import Experiment
 from reports.records.environment import Environment
 from reports.records.files import Schema
 from reports.records.layout import BASELINE, run_name
 from reports.records.metric import Metric
-from reports.records.summary import FINISHED, Status
+from reports.records.summary import FINISHED, Status, Summary
 
 Verdict = Literal["EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"]
-EQUIVALENT: Verdict = "EQUIVALENT"
-WORSE: Verdict = "WORSE"
-BETTER: Verdict = "BETTER"
-INCONCLUSIVE: Verdict = "INCONCLUSIVE"
-VERDICTS = (EQUIVALENT, WORSE, BETTER, INCONCLUSIVE)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = VERDICTS
 
 
 class Interval(Schema):
@@ -52,36 +50,19 @@ class OperatorGrowth(Schema):
 
 
 class RunResult(Schema):
-    """One run as evidence: its figures count where `status` is finished; otherwise `reason` says why not.
+    """One run: its figures count where `status` is finished; otherwise `reason` says why not.
 
-    `value` is the deciding metric of the final weights, `value_fp32` that of the same weights evaluated in FP32.
+    `value` is the deciding metric of the final weights. comparison.json does not repeat the run's own records.
     """
 
     precision: str
     seed: int
     status: Status
     reason: str | None = None
-    experiment: str | None = None
-    metrics: list[Metric] = []
     value: float | None = None
-    value_fp32: float | None = None
-    best: float | None = None
-    others: dict[str, float] = {}
-    samples_per_sec: float | None = None
-    compute_samples_per_sec: float | None = None
-    data_wait_pct: float | None = None
-    peak_memory_mib: float | None = None
-    saved_for_backward_mib: float | None = None
-    train_seconds: float | None = None
-    skipped_steps: int | None = None
-    nonfinite_loss_steps: int | None = None
-    arithmetic: str | None = None
-    smoke: bool = False
-    device: str | None = None
-    eval_samples: int | None = None
-    config_sha256: str | None = None
-    initial_weights_sha256: str | None = None
-    data_order_sha256: str | None = None
+    summary: Summary = Field(default_factory=Summary, exclude=True)
+    environment: Environment | None = Field(default=None, exclude=True)
+    config: Experiment | None = Field(default=None, exclude=True)
 
     @property
     def name(self) -> str:
@@ -94,14 +75,26 @@ class RunResult(Schema):
     @property
     def metric(self) -> Metric | None:
         """The metric that decides."""
-        return self.metrics[0] if self.metrics else None
+        return next(iter(self.summary.declared_metrics), None)
+
+    @property
+    def value_fp32(self) -> float | None:
+        """`value`, where the same weights are evaluated in FP32."""
+        if self.metric is None or self.precision == BASELINE:
+            return self.value
+        return self.summary.figure(self.metric.fp32_key)
+
+    @property
+    def train_seconds(self) -> float | None:
+        """None after several attempts, of which each times itself alone."""
+        return self.summary.attempt_seconds if self.environment and len(self.environment.attempts) == 1 else None
 
 
 class Row(Schema):
     """One precision over its seeds. A figure that was not measured is None.
 
     `seeds` counts the runs in `mean` and `sd`, `pairs` those in `difference`, whose interval needs two of them.
-    `margin` is in the metric's own unit. Speed is from the benchmark; memory and its ratios vs FP32 are from the runs.
+    `margin` is in the metric's own unit. Speed is from the benchmark, memory from the runs.
     """
 
     experiment: str
@@ -143,16 +136,21 @@ class Row(Schema):
         return self.arithmetic not in (None, "native kernels")
 
 
-class Comparison(Schema):
-    """A comparison; `margin` is that of the configuration, `looks` how often a verdict was asked for."""
+class Plan(Schema):
+    """What a comparison is of; `margin` is the configuration's, `looks` how often a verdict may be asked for."""
 
-    experiment: str
     command: str
-    smoke: bool = False
     margin: float = Field(gt=0, allow_inf_nan=False)
     looks: int = Field(default=1, gt=0)
     precisions: list[str] = Field(min_length=1)
     seeds: list[int] = Field(min_length=1)
+
+
+class Comparison(Plan):
+    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs."""
+
+    experiment: str
+    smoke: bool = False
     rows: list[Row]
     runs: list[RunResult]
     benchmark: Benchmark | None = None
@@ -164,7 +162,12 @@ class Comparison(Schema):
     @property
     def metric(self) -> Metric | None:
         """The metric that decides."""
-        return next((run.metric for run in self.runs if run.metric), None)
+        return next((row.metric for row in self.rows if row.metric), None)
+
+    @property
+    def config(self) -> Experiment | None:
+        """The configuration of the first run that has one; None where comparison.json alone was read."""
+        return next((run.config for run in self.runs if run.config), None)
 
     @property
     def succeeded(self) -> bool:
@@ -181,13 +184,3 @@ class Comparison(Schema):
 
     def runs_of(self, precision: str) -> list[RunResult]:
         return [run for run in self.runs if run.precision == precision]
-
-
-class Plan(Schema):
-    """What of a comparison.json a comparison is made anew from; the rest follows from the run records."""
-
-    command: str
-    margin: float = Field(gt=0, allow_inf_nan=False)
-    looks: int = Field(default=1, gt=0)
-    precisions: list[str] = Field(min_length=1)
-    seeds: list[int] = Field(min_length=1)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,25 +29,22 @@ NOT_COMPUTED = frozenset({"log_every", "checkpoint_every", "margin", "published"
 LENGTH = frozenset({"epochs", "max_steps"})
 
 
-def _boolean(value: Any) -> Any:
-    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-    return words.get(str(value).lower(), value)
-
-
 def _plain_name(name: str) -> str:
     # It becomes a folder, a name at W&B, an id in HTML, and text in Markdown and LaTeX.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        allowed = "letters a to z and A to Z, digits, '.', '_' and '-', beginning with a letter or digit"
-        raise ValueError(
-            f"name: {name!r} is no name of an experiment (without this key, the file's); allowed: {allowed}"
-        )
+        rule = "letters a to z and A to Z, digits, '.', '_' and '-', beginning with a letter or digit"
+        raise ValueError(f"name: {name!r} is no name of an experiment (without this key, the file's); allowed: {rule}")
     if name in (layout.SMOKE, layout.REPLACED):
         raise ValueError(f"name: {name!r} is taken; it names the folder of the results")
     return name
 
 
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    return words.get(str(value).lower(), value)
+
+
 Bool = Annotated[bool, BeforeValidator(_boolean)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
@@ -104,7 +100,6 @@ class AdamW(Optimizer):
     weight_decay: float = Field(default=0.01, ge=0)
     decay_norm_and_bias: Bool = False
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
-    """adamw"""
     eps: float = Field(1e-8, gt=0, description="adamw")
 
 
@@ -124,7 +119,7 @@ class Schedule(Section):
 
     name: Literal["constant", "cosine", "linear", "step"] = Field(description="How the rate falls after the warm-up")
     warmup: float = Field(0.0, ge=0, description="Linear warm-up, in epochs where there are `epochs`, else in steps")
-    final: Fraction = Field(0.0, description="cosine, linear: the share of the peak rate at the end")
+    final: float = Field(0.0, ge=0, le=1, description="cosine, linear: the share of the peak rate at the end")
     milestones: list[float] = Field([], description="step: when the rate falls, in the unit of `warmup`")
     gamma: float = Field(0.1, gt=0, le=1, description="step: the factor at each milestone")
 
@@ -188,8 +183,7 @@ class Experiment(Section):
     def digest(self) -> str:
         """SHA-256 of all that the numbers depend on: equal for runs whose results may stand in one table.
 
-        A value that is the default does not count, so that a later key whose default is what went without saying
-        leaves the digests of earlier records as they are.
+        A default does not count, so that a later key leaves the digests of earlier records as they are.
         """
         values = self.model_dump(exclude_defaults=True)
         values = {key: value for key, value in values.items() if key not in NOT_COMPUTED}
@@ -211,25 +205,15 @@ class Experiment(Section):
         return str(yaml.safe_dump(self.model_dump(), sort_keys=False))
 
     def smoke(self) -> "Experiment":
-        """The smallest run that passes through warm-up, an evaluation and a checkpoint, on any machine.
-
-        It trains on embedded data from fresh weights, so it needs no download.
-        """
-        limits = {"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8}
+        """The smallest run with a warm-up, an evaluation and a checkpoint; from fresh weights, without a download."""
         length = self.data.length and min(self.data.length, 64)
-        data = {**limits, "length": length, "held_out": self.data.held_out and 8}
-        changes = {"epochs": None, "max_steps": 4, "batch_size": min(self.batch_size, 8), "accumulate": 1}
-        cadence = {"workers": 0, "log_every": 1, "eval_every": None, "checkpoint_every": 2}
+        samples = {"train_samples": 64, "eval_samples": 16, "eval_batch_size": 8, "held_out": self.data.held_out and 8}
+        data = self.data.model_copy(update={**samples, "length": length})
         schedule = self.schedule.model_copy(update={"warmup": 0, "milestones": []})
-        return self.model_copy(
-            update={
-                **changes,
-                **cadence,
-                "data": self.data.model_copy(update=data),
-                "schedule": schedule,
-                "pretrained": False,
-            }
-        )
+        steps = {"epochs": None, "max_steps": 4, "batch_size": min(self.batch_size, 8), "accumulate": 1}
+        cadence = {"workers": 0, "log_every": 1, "eval_every": None, "checkpoint_every": 2}
+        sections = {"data": data, "schedule": schedule, "pretrained": False}
+        return self.model_copy(update={**steps, **cadence, **sections})
 
 
 @dataclass(frozen=True)
@@ -240,26 +224,20 @@ class Change:
     before: Any
     after: Any
 
-    @property
-    def section(self) -> str:
-        """The key of the experiment that it is in."""
-        return self.key.partition(".")[0]
-
 
 def differences(before: Experiment, after: Experiment) -> list[Change]:
     """The keys in which two experiments differ."""
-    return list(_differences(before.model_dump(), after.model_dump(), ""))
+    old, new = _flat(before.model_dump()), _flat(after.model_dump())
+    keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)]
+    return [Change(key, old.get(key), new.get(key)) for key in keys]
 
 
 def departures(recorded: Experiment, other: Experiment) -> list[str]:
     """Where the recipe of `recorded` differs from that of `other`, in words."""
-    changes = [change for change in differences(other, recorded) if change.section not in NOT_COMPUTED | {"name"}]
-    # A class count that the file leaves open is the data set's in the record.
-    return [
-        f"{change.key} is {change.after} in place of {change.before}"
-        for change in changes
-        if not (change.key == "num_classes" and change.before is None)
-    ]
+    changes = [change for change in differences(other, recorded) if change.key not in NOT_COMPUTED | {"name"}]
+    if other.num_classes is None:  # then it is the data set's in the record
+        changes = [change for change in changes if change.key != "num_classes"]
+    return [f"{change.key} is {change.after} in place of {change.before}" for change in changes]
 
 
 def read_config(path: Path) -> Experiment:
@@ -272,10 +250,9 @@ def read_config(path: Path) -> Experiment:
         raise ValueError(f"{path}: {explain(error)}") from None
 
 
-def _differences(before: dict[str, Any], after: dict[str, Any], prefix: str) -> Iterable[Change]:
-    for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{prefix}{key}.")
-        elif old != new:
-            yield Change(prefix + key, old, new)
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of all sections by their dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat

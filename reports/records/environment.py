@@ -1,12 +1,10 @@
 """environment.json: where a run ran, in which precision, and its attempts."""
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from reports.records.files import Schema, read_record
+from reports.records.files import Schema
 
 UNCOMMITTED = "had changes that are in no commit, or its commit is not known"
 
@@ -34,7 +32,7 @@ class Attempt(Schema):
 
 
 class Device(Schema):
-    """A CPU has a type and a name alone."""
+    """Of a CPU, type and name alone."""
 
     type: str | None = None
     name: str | None = None
@@ -46,8 +44,7 @@ class Device(Schema):
 
     @property
     def label(self) -> str:
-        """Its name for readers."""
-        # Runs are paired by the recorded name, so its plural is mended where it is shown.
+        """Its name for readers; runs are paired by the recorded one."""
         return (self.name or "unknown hardware").replace(", 1 threads", ", 1 thread")
 
 
@@ -68,11 +65,6 @@ class EffectivePrecision(Schema):
     cuda_matmul_fp32: str | None = None
     cudnn_conv_fp32: str | None = None
     cpu_matmul_fp32: str | None = None
-
-    @property
-    def emulated(self) -> bool:
-        """Whether its arithmetic is made from another's, so that its speed is not its own."""
-        return self.arithmetic not in (None, "native kernels")
 
 
 class RunPrecision(Schema):
@@ -105,12 +97,3 @@ class Environment(Machine):
     def sources(self) -> list[Source]:
         """The source of the run and of each of its attempts that recorded one."""
         return [self.git, *(attempt.git for attempt in self.attempts if attempt.git)]
-
-    def changed(self, keys: Iterable[str]) -> bool:
-        """Whether an attempt changed one of `keys`."""
-        return any(set(keys) & attempt.changed.keys() for attempt in self.attempts)
-
-
-def read_environment(path: Path) -> Environment | None:
-    """The record in `path`, None where there is none; raises ValueError as `read_record` does."""
-    return read_record(Environment, path) if path.exists() else None

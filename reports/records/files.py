@@ -14,15 +14,15 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Schema(BaseModel):
-    """The base of every record. Types are strict: the text "3" is no number. Unknown keys are ignored when read."""
+    """The base of every record. Types are strict: the text "3" is no number. Unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-Model = TypeVar("Model", bound=Schema)
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def write_record(path: Path, record: Schema) -> None:
+def write_record(path: Path, record: BaseModel) -> None:
     """Replace `path` with `record` as JSON, as `write_text` does."""
     write_text(path, json.dumps(to_json(record.model_dump()), indent=2, allow_nan=False) + "\n")
 
@@ -38,10 +38,7 @@ def read_record(model: type[Model], path: Path) -> Model:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` whole, so that a reader never sees half of it; makes its folder when missing.
-
-    Raises OSError naming `path` when the disk does not take it; `path` is then what it was before.
-    """
+    """Replace `path` whole or not at all, and make its folder; raises OSError naming `path`."""
     partial = path.with_name(path.name + ".partial")
     try:
         with naming(path):

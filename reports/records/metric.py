@@ -1,6 +1,6 @@
 """What a metric is. The task declares it, every record carries it, and every table and chart formats by it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from pydantic import Field
 
@@ -10,10 +10,9 @@ PREFIX = "eval/"
 
 
 class Metric(Schema):
-    """One figure of an evaluation.
+    """One figure of an evaluation, its lowest and highest value (None is no limit), and the decimals to show.
 
-    `range` holds the lowest and the highest value it can have; None is no limit. A share (from 0 to 1) in the unit
-    "%" is shown times 100. `decimals` are those of the shown value.
+    A share (from 0 to 1) in the unit "%" is shown times 100.
     """
 
     name: str
@@ -64,26 +63,21 @@ class Metric(Schema):
         return f"{number}%" if self.unit == "%" else f"{number} {self.unit}".rstrip()
 
     def impossible(self, value: float) -> bool:
-        """Whether `value` lies outside the range. NaN does where the range has two ends, as a loss may be NaN."""
+        """Whether `value` lies outside the range."""
         low, high = self.range
-        if value != value:
-            return self.width is not None
         return (low is not None and value < low) or (high is not None and value > high)
 
 
+LOSS = Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False)
 # Metrics of the records that do not declare theirs, which came before the declaration did.
-UNDECLARED = {
-    metric.key: metric
-    for metric in (
-        Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
-        Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False),
-        Metric(name="perplexity", range=(1, None), higher_is_better=False, decimals=2),
-    )
-}
+UNDECLARED = (
+    Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
+    LOSS,
+    Metric(name="perplexity", range=(1, None), higher_is_better=False, decimals=2),
+)
 
 
-def undeclared(first: str | None, keys: Iterable[str]) -> list[Metric]:
+def undeclared(first: str | None, keys: Collection[str]) -> list[Metric]:
     """The metrics among `keys` of a record that declares none; `first` is the key of the one that decides."""
-    keys = set(keys)
-    known = [metric for key, metric in UNDECLARED.items() if key in keys]
+    known = [metric for metric in UNDECLARED if metric.key in keys]
     return sorted(known, key=lambda metric: metric.key != first)

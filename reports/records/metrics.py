@@ -1,7 +1,6 @@
 """metrics.jsonl: one strict-JSON object a line, each with its `train/step`."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +25,6 @@ class History:
     def rows_with(self, key: str) -> list[dict[str, float]]:
         """The lines that have `key`."""
         return [row for row in self.rows if key in row]
-
-    def nonfinite_loss_steps(self) -> int:
-        """How many steps had a loss that is NaN or infinite."""
-        default = "train/nonfinite_loss_steps"
-        return sum(int(row.get(default, not math.isfinite(row[LOSS]))) for row in self.rows_with(LOSS))
 
 
 def to_line(row: Mapping[str, Figure]) -> str:
@@ -57,8 +51,5 @@ def read_lines(path: Path) -> tuple[list[dict[str, Figure]], int]:
 def read_history(path: Path) -> History:
     """The history in `path`; empty where there is none."""
     rows, damaged = read_lines(path)
-    return History([_figures(row) for row in rows], damaged)
-
-
-def _figures(row: Mapping[str, Figure]) -> dict[str, float]:
-    return {key: value for key, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+    figures = [{key: value for key, value in row.items() if not isinstance(value, str | bool)} for row in rows]
+    return History(figures, damaged)

@@ -1,10 +1,9 @@
 """published.csv: figures that others published."""
 
 import csv
-import math
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, PositiveInt
 
 UNKNOWN = "not known"
 
@@ -28,24 +27,17 @@ class PublishedRow(BaseModel):
     source: str = UNKNOWN
     evaluated_samples: PositiveInt | None = None
 
-    @field_validator("evaluated_samples", mode="before")
-    @classmethod
-    def _all_samples(cls, value: object) -> object:
-        return None if value == "" else value
-
     @property
     def target(self) -> float:
         """The figure as a number; raises ValueError naming the row where it is none."""
         try:
-            target = float(self.value)
+            return float(self.value)
         except ValueError:
-            target = math.nan
-        if not math.isfinite(target):
-            raise ValueError(f"published.csv: row {self.id!r}: value {self.value!r} is not a finite number")
-        return target
+            raise ValueError(f"published.csv: row {self.id!r}: value {self.value!r} is not a number") from None
 
 
 def read_published(path: Path) -> dict[str, PublishedRow]:
     """The rows by id; raises ValueError (pydantic's ValidationError) naming what is wrong."""
     with path.open(encoding="utf-8", newline="") as file:
-        return {line["id"]: PublishedRow.model_validate(line) for line in csv.DictReader(file)}
+        lines = [{key: text for key, text in line.items() if text} for line in csv.DictReader(file)]
+    return {line["id"]: PublishedRow.model_validate(line) for line in lines}

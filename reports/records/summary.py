@@ -1,7 +1,7 @@
 """summary.json: how a run ended, and its final figures."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -9,12 +9,9 @@ from reports.records.environment import RunPrecision
 from reports.records.files import Schema, read_record
 from reports.records.metric import Metric, undeclared
 
-FINISHED: Literal["finished"] = "finished"
-FAILED: Literal["failed"] = "failed"
-DIVERGED: Literal["diverged"] = "diverged"
-INTERRUPTED: Literal["interrupted"] = "interrupted"
-MISSING: Literal["missing"] = "missing"  # no record at all
-Status = Literal["finished", "failed", "diverged", "interrupted", "missing"]
+Status = Literal["finished", "failed", "diverged", "interrupted", "missing"]  # missing: no record at all
+STATUSES: tuple[Status, ...] = get_args(Status)
+FINISHED, FAILED, DIVERGED, INTERRUPTED, MISSING = STATUSES
 
 
 class Steps(Schema):
@@ -36,10 +33,9 @@ class Pretrained(Schema):
 
 
 class Summary(Schema):
-    """A run that a signal killed leaves its status and the reason alone.
+    """How a run ended; one that a signal killed has `status` and `reason` alone.
 
-    `metrics` are declared by the task; the first one, `metric`, decides. `final` holds the newest value of every
-    figure, `best` the best evaluation of the deciding metric.
+    The first of the `metrics` decides. `final` has the newest value of every figure, `best` the best of that metric.
     """
 
     status: Status = FAILED

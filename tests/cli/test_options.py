@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.experiment.harness import DIGITS, ROOT, TINY, build, command, run, script, start, wait
-from train.experiment import run as run_module
+from train.experiment import setup as experiment_setup
 
 
 def refused(out: Path, *arguments: str, config: Path = TINY, precision: str = "fp32", **parts: object) -> str:
@@ -200,6 +200,6 @@ def test_a_refusal_happens_before_the_model_is_built(tmp_path: Path, monkeypatch
     def no_model(config: object) -> None:
         raise AssertionError("built")
 
-    monkeypatch.setattr(run_module.assemble, "build_model", no_model)
+    monkeypatch.setattr(experiment_setup, "build_model", no_model)
     refused(tmp_path / "out", precision="fp8")
     refused(tmp_path / "out", "batch_sise=8")

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from reports.records.config import Experiment
 from tests.experiment.harness import ROOT, TINY, AtCall, build, folder_of, run, start, wait
 from train.cli import signals
-from train.experiment.config import Experiment
 
 LEFT = "interrupted: {}, with nothing to save yet; the same command starts it again\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("module", ["train.resnet", "train.compare", "train.check", "train.experiment.benchmark"])
+@pytest.mark.parametrize("module", ["train.resnet", "train.compare", "train.check", "train.cli.benchmark"])
 def test_a_signal_while_libraries_load_ends_any_command_as_interrupted(
     module: str, number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -59,7 +59,7 @@ def test_a_hangup_saves_a_checkpoint_as_sigterm_does(tmp_path: Path) -> None:
     stopped = run(tmp_path, forward=AtCall(5, functools.partial(signal.raise_signal, signal.SIGHUP)))
     assert stopped.status == 75
     assert stopped.err.startswith("SIGHUP: saving a checkpoint\n")
-    assert "going on from step 5 of 12" in run(tmp_path).out
+    assert "resumes from step 5 of 12" in run(tmp_path).out
 
 
 def test_a_hangup_that_nohup_had_ignored_stays_ignored(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_an_interrupted_smoke_run_says_that_it_starts_anew(tmp_path: Path) -> No
     assert stopped.err.splitlines()[-1] == "interrupted: stopped at step 2 of 4; a smoke run starts anew"
     again = run(tmp_path, options=("--smoke",))
     assert again.status == 0
-    assert "going on" not in again.out
+    assert "resumes" not in again.out

@@ -118,7 +118,11 @@ def test_the_model_is_in_training_mode_in_every_step_whatever_the_evaluation_did
     modes = []
     attempt.trainer.model.register_forward_pre_hook(lambda module, inputs: modes.append(module.training))
     attempt.trainer.model.eval()
-    attempt.run(on_evaluate=lambda: attempt.trainer.model.eval() and None)
+
+    def evaluate_and_leave_it_so() -> None:
+        attempt.trainer.model.eval()
+
+    attempt.run(on_evaluate=evaluate_and_leave_it_so)
     assert modes == 6 * [True]
 
 

@@ -1,6 +1,7 @@
 """Layers that break in half precision, kept in FP32."""
 
 import copy
+from typing import cast
 
 import pytest
 import torch
@@ -130,7 +131,7 @@ def test_a_trainer_prepares_its_model(compiled: bool) -> None:
     optimizer = make_optimizer(model)
     layers = ["middle.0", "recurrent"]
     if compiled:
-        model = torch.compile(model, backend="eager")
+        model = cast(nn.Module, torch.compile(model, backend="eager"))
     trainer = Trainer(
         model, classify, F.cross_entropy, lambda batch: len(batch["labels"]), [optimizer], lambda step: 1.0,
         Precision("bf16", CPU), fp32_modules=layers,

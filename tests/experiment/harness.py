@@ -290,7 +290,7 @@ def _records(path: Path) -> Iterator[Any]:
         record += data[position : position + length]
         position += length
         if kind in (1, 4):
-            message = messages.Record()  # type: ignore[attr-defined]
+            message = messages.Record()
             message.ParseFromString(record)
             record = b""
             yield message

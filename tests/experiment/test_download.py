@@ -1,10 +1,10 @@
 """What is there, what is missing and what does not fit: in folders, in caches, on a server in place of the Hub."""
 
+import contextlib
+import functools
 import hashlib
 import json
-import os
-import subprocess
-import sys
+import shutil
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from tests.data.small_sets import png, random_pixels
+from tests.experiment.harness import start, wait
 from train import check
 from train.data import hub
 from train.data.catalog import Embedded, TextSet, image_set
 from train.engine.errors import Refused
-from train.experiment import download as provision
+from train.experiment import download as downloads
 
-ROOT = Path(__file__).resolve().parents[2]
 BERT = "google-bert/bert-base-cased"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "fine", "dull", "film"]
@@ -43,7 +43,12 @@ def write_weights(folder: Path) -> Path:
     """A BERT of nine words and one small layer: configuration, weights and vocabulary."""
     from transformers import BertConfig, BertModel
 
-    settings = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    settings: dict[str, Any] = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     BertModel(BertConfig(vocab_size=len(WORDS), **settings)).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS))
     return folder
@@ -104,7 +109,7 @@ def test_class_folders_are_where_they_are(
         (tmp_path / "root" / "imagenet" / place).mkdir(parents=True)
         path = tmp_path / "root" / "imagenet" / place / "1.JPEG"
         path.write_bytes(png(random_pixels(1, 20, 3)[0]).ljust(2**20, b"\0"))
-    monkeypatch.setattr(provision.hub, "builder", lambda *_: pytest.fail("nothing is to be prepared"))
+    monkeypatch.setattr(hub, "builder", lambda *_: pytest.fail("nothing is to be prepared"))
     assert download("configs/resnet50_imagenet.yaml", "batch_size=2") == 0
     printed = capsys.readouterr().out
     assert f"data set imagenet: {tmp_path}/root/imagenet (4.0 MiB)\n" in printed
@@ -139,7 +144,7 @@ def test_a_missing_imagenet_says_how_much_disk_it_takes(capsys: pytest.CaptureFi
 def bert_weights(pretrained: bool | str = True, subwords: bool = True) -> None:
     """Fetch the weights of bert_base_cased alone, for text that a tokenizer cuts or not."""
     config = SimpleNamespace(arch="bert_base_cased", pretrained=pretrained, data=SimpleNamespace(name="made"))
-    provision.fetch(config, TextSet(Embedded("pydoc"), vocabulary=None if subwords else 96))  # type: ignore[arg-type]
+    downloads.fetch(config, TextSet(Embedded("pydoc"), vocabulary=None if subwords else 96))  # type: ignore[arg-type]
 
 
 def shorten(path: Path) -> None:
@@ -201,7 +206,7 @@ def builder_of(folder: Path, download_size: int | None, dataset_size: int | None
 
 
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The Hub's ImageNet of 10 GiB to download and 20 GiB to prepare; the names of the sets that were fetched."""
     names: list[str] = []
 
@@ -216,11 +221,11 @@ def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[st
 
 def imagenet() -> None:
     config = SimpleNamespace(arch="resnet50", pretrained=False, data=SimpleNamespace(name="imagenet"))
-    provision.fetch(config, image_set("imagenet"))  # type: ignore[arg-type]
+    downloads.fetch(config, image_set("imagenet"))  # type: ignore[arg-type]
 
 
 def set_free(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
-    monkeypatch.setattr(provision.shutil, "disk_usage", lambda _: Usage(0, 0, round(gib * 2**30)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, round(gib * 2**30)))
 
 
 def test_a_download_that_does_not_fit_is_refused_before_it_begins(
@@ -273,7 +278,7 @@ def test_where_the_hub_gives_no_size_that_of_the_catalogue_counts(
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0.0 MiB"), (2**30 - 2**20, "1023.0 MiB"), (2**30, "1.0 GiB")])
 def test_sizes_are_in_mebibytes_then_gibibytes(size: int, text: str) -> None:
-    assert provision.amount(size) == text
+    assert downloads.amount(size) == text
 
 
 # A Hub on this machine
@@ -329,18 +334,25 @@ def hub_server(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_what_was_fetched_with_a_network_is_enough_without_one(hub_server: str, tmp_path: Path) -> None:
+def _download_printing_to(file: Path) -> int:
+    with file.open("w") as out, contextlib.redirect_stdout(out):
+        return download("configs/bert_base_sst2.yaml")
+
+
+def test_what_was_fetched_with_a_network_is_enough_without_one(
+    hub_server: str, tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_sst2(tmp_path / "root")
-    own = {"HF_HOME": str(tmp_path / "fetched"), "HF_ENDPOINT": hub_server, "CUDA_VISIBLE_DEVICES": ""}
-    outcomes = []
-    for offline in ("0", "1"):
-        environment = {**os.environ, **own, "HF_HUB_OFFLINE": offline, "HF_DATASETS_OFFLINE": offline}
-        command = [sys.executable, "-m", "train.check", "configs/bert_base_sst2.yaml", "--download"]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
-        outcomes.append(done.stdout)
-    folder = tmp_path / "fetched" / "hub" / "models--google-bert--bert-base-cased" / "snapshots" / COMMIT
-    assert f"weights {BERT}: download takes about 0.0 MiB in {tmp_path}/fetched/hub, where " in outcomes[0]
+    # In a process of its own, because the libraries read these when they are imported; here they have no network.
+    online = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub_server, "CUDA_VISIBLE_DEVICES": ""}
+    online |= {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+    fetched = functools.partial(_download_printing_to, tmp_path / "printed online")
+    assert wait(start(fetched, log, **online)) == 0, log.read_text()
+    capsys.readouterr()
+    assert download("configs/bert_base_sst2.yaml") == 0
+    outcomes = [(tmp_path / "printed online").read_text(), capsys.readouterr().out]
+    folder = tmp_path / "home" / "hub" / "models--google-bert--bert-base-cased" / "snapshots" / COMMIT
+    assert f"weights {BERT}: download takes about 0.0 MiB in {tmp_path}/home/hub, where " in outcomes[0]
     assert "download takes" not in outcomes[1]
     for printed in outcomes:
         assert f"weights of bert_base_cased: {BERT} in {folder} (" in printed

@@ -184,9 +184,9 @@ def test_resume_never_keeps_the_old_run(fp32: Outcome, tmp_path: Path) -> None:
     before = snapshot(copy_of(fp32, tmp_path))
     anew = run(tmp_path, "optimizer.lr=0.1", options=("--resume", "never"))
     assert anew.status == 0
-    [kept] = (tmp_path / "tiny" / "replaced").iterdir()
-    assert snapshot(kept) == before
-    assert str(kept) in anew.out
+    [replaced] = (tmp_path / "tiny" / "replaced").iterdir()
+    assert snapshot(replaced) == before
+    assert str(replaced) in anew.out
     assert anew.summary.final_weights_sha256 != fp32.summary.final_weights_sha256
     assert anew.environment.run_id != fp32.environment.run_id
     assert len(anew.environment.attempts) == 1

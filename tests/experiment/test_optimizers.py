@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,12 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from tests.engine.tiny import CPU, tiny_net
+from tests.experiment.harness import run
 from train.engine.errors import Refused
 from train.engine.precision import Precision
 from train.engine.step import Trainer
+from train.experiment import setup as setup_of_runs
+from train.experiment.config import load
 from train.experiment.optimizers import OPTIMIZERS, build_optimizer, build_schedule, parameter_groups
 
 TOTAL = 20
@@ -184,3 +188,56 @@ def test_fused_is_off_on_a_cpu_unless_asked_for(fused: bool | None, expected: bo
 def test_fused_is_on_on_a_gpu_where_the_class_supports_it(name: str, expected: bool | None) -> None:
     optimizer = build_optimizer(nn.Linear(3, 3), name, 0.01, 0.1, False, None, {}, torch.device("cuda"))
     assert optimizer.defaults.get("fused") is expected
+
+
+RMSPROP = "optimizer={name: rmsprop, lr: 0.01, alpha: 0.9}"
+
+
+def test_an_optimizer_is_chosen_by_name_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.optim.Optimizer] = []
+
+    def keeping(*arguments: Any) -> torch.optim.Optimizer:
+        made.append(build_optimizer(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(setup_of_runs, "build_optimizer", keeping)
+    done = run(tmp_path, "optimizer.name=rmsprop", "optimizer.alpha=0.9", "max_steps=2")
+    assert done.status == 0, done.err
+    [optimizer] = made
+    assert isinstance(optimizer, torch.optim.RMSprop)
+    assert optimizer.defaults["alpha"] == 0.9
+    resolved = load(done.folder / "config.yaml").optimizer
+    assert (resolved.name, resolved.arguments) == ("rmsprop", {"alpha": 0.9})
+    assert done.column("train/applied_step") == {1: 1, 2: 2}
+
+
+def test_the_run_of_another_optimizer_is_repeated_by_its_written_configuration(tmp_path: Path) -> None:
+    first = run(tmp_path / "first", RMSPROP, "max_steps=2")
+    again = run(tmp_path / "again", config=first.folder / "config.yaml")
+    assert again.status == 0, again.err
+    name = "final_weights_sha256"
+    repeated = next((tmp_path / "again").glob("*/fp32-s0/summary.json")).read_text()
+    assert first.summary.final_weights_sha256 is not None
+    assert f'"{name}": "{first.summary.final_weights_sha256}"' in repeated
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "optimizer={name: rmsprop, lr: 0.1, alfa: 0.9}",
+            "unknown argument of optimizer rmsprop 'alfa': did you mean 'alpha'?",
+        ),
+        ("optimizer={name: rmsprob, lr: 0.1}", "optimizer.name: unknown value 'rmsprob': did you mean 'rmsprop'?"),
+        ("optimizer={name: rmsprop, lr: 0.1, alpha: -1}", "optimizer rmsprop: Invalid alpha value: -1"),
+        ("optimizer={name: lbfgs, lr: 0.1}", "optimizer.name: unknown value 'lbfgs': "),
+    ],
+)
+def test_a_wrong_optimizer_or_argument_is_refused_before_anything_is_written(
+    override: str, message: str, tmp_path: Path
+) -> None:
+    done = run(tmp_path, override)
+    assert done.status == 2
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

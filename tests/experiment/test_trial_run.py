@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from reports.records.config import Experiment
 from tests.experiment.harness import ROOT, TinyNet, run
 from train.engine.saved_for_backward import trial_pass
-from train.experiment import setup as assemble
-from train.experiment.config import Experiment
-from train.experiment.preflight import rehearse
-
-CPU = torch.device("cpu")
+from train.experiment.preflight import trial_run
+from train.experiment.setup import digest_of, script_of, setup
 
 
 class Returning(TinyNet):
@@ -44,7 +42,8 @@ class Stuck(nn.Module):
         self.inner = nn.Sequential(nn.Flatten(), nn.Linear(3, 10))
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.inner(images)
+        logits: Tensor = self.inner(images)
+        return logits
 
 
 def none(config: Experiment) -> Any:
@@ -59,7 +58,7 @@ def frozen(config: Experiment) -> nn.Module:
     return TinyNet(10).requires_grad_(False)
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[..., Any], str]] = {
     "a tuple": (
         lambda _: Returning(lambda logits: (logits, logits)),
         "the model returned tuple, not a tensor of logits",
@@ -75,7 +74,7 @@ CASES = {
         "in evaluation the model gives logits (4, 2, 10) for labels (4,)",
     ),
     "shapes": (lambda _: Stuck(), "linear in module 'inner.1' raises RuntimeError: mat1 and mat2 shapes"),
-    "a line": (lambda _: Stuck(), "(test_rehearsal.py:"),
+    "a line": (lambda _: Stuck(), "(test_trial_run.py:"),
     "a fixed batch": (
         lambda _: Fixed(10),
         "view in the model or its loss raises RuntimeError: shape '[8, 10]' is invalid",
@@ -121,17 +120,14 @@ def test_an_fp32_module_that_is_never_called_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("config", ["resnet20_digits", "vit_small_image_digits", "bert_digits"])
-def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precision: str) -> None:
+def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precision: str, cpu: torch.device) -> None:
     path = ROOT / "configs" / f"{config}.yaml"
-    build, task, experiment = assemble.script_of(path, ["batch_size=4", "data.train_samples=8", "data.eval_samples=8"])
-    batches = task.load(experiment, 0, CPU).train
-    batch = next(batches.epoch(0))
-    model = assemble.build_model(build, experiment, 0, CPU)
-    trainer = assemble.build_trainer(
-        model, task, experiment, batches, assemble.build_precision(precision, experiment, CPU)
-    )
-    before, state = assemble.digest_of(model), torch.get_rng_state()
-    plain = trial_pass(model, task.forward, trainer.loss, batch, trainer.precision)
-    assert rehearse(trainer, task.score, batch, batch, experiment.num_classes) == plain
-    assert assemble.digest_of(model) == before
+    overrides = ["batch_size=4", "data.train_samples=8", "data.eval_samples=8"]
+    script = script_of(path, overrides)
+    wired = setup(script, script.read(path, overrides), precision, 0, cpu)
+    trainer, batch = wired.trainer, next(wired.data.train.epoch(0))
+    state = torch.get_rng_state()
+    plain = trial_pass(trainer.model, trainer.forward, trainer.loss, batch, trainer.precision)
+    assert trial_run(trainer, wired.task.score, batch, batch, wired.config.num_classes) == plain
+    assert digest_of(wired.model) == wired.initial_weights
     assert torch.equal(torch.get_rng_state(), state)

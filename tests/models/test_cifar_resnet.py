@@ -68,6 +68,6 @@ def test_the_shortcut_is_option_a_and_has_no_parameters(inputs: int, outputs: in
 
 def test_convolutions_are_initialised_for_relu() -> None:
     torch.manual_seed(0)
-    weight = CifarResNet(20, 10).stage3[2].conv2.weight
+    weight = CifarResNet(20, 10).get_parameter("stage3.2.conv2.weight")
     assert weight.std().item() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)
     assert weight.mean().item() == pytest.approx(0.0, abs=1e-3)

@@ -1,4 +1,4 @@
-"""ARC-04: pretrained image weights fit whole but for the head, or are refused."""
+"""Pretrained image weights fit whole but for the head, or are refused."""
 
 import re
 from pathlib import Path
@@ -110,7 +110,7 @@ def test_inception_takes_torchvisions_names_and_its_own_and_two_new_heads(tmp_pa
     for name, tensor in same.state_dict().items():
         assert torch.equal(tensor, made.state_dict()[name]), name
     heads = ["AuxLogits.fc.bias", "AuxLogits.fc.weight", "fc.bias", "fc.weight"]
-    assert other.pretrained["missing_names"] == heads  # type: ignore[index]
+    assert other.pretrained["missing_names"] == heads
 
 
 def test_densenet_takes_the_names_in_torchvisions_files(tmp_path: Path) -> None:

@@ -44,12 +44,13 @@ def parameters(model: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("family", "arch", "own"),
     [
-        ("bert", "bert_base_uncased", transformers.BertConfig(num_labels=2)),
-        ("distilbert", "distilbert_base_uncased", transformers.DistilBertConfig(num_labels=2)),
+        # With two labels, their default.
+        ("bert", "bert_base_uncased", transformers.BertConfig()),
+        ("distilbert", "distilbert_base_uncased", transformers.DistilBertConfig()),
         (
             "roberta",
             "roberta_base",
-            transformers.RobertaConfig(num_labels=2, vocab_size=50265, max_position_embeddings=513, type_vocab_size=1),
+            transformers.RobertaConfig(vocab_size=50265, max_position_embeddings=513, type_vocab_size=1),
         ),
     ],
 )
@@ -154,7 +155,7 @@ def test_a_sample_of_padding_alone_is_finite_and_changes_no_other(name: str, pre
 
 
 @pytest.mark.parametrize("name", [*ENCODERS, "t5"])
-def test_filling_up_does_not_change_the_loss(name: str) -> None:
+def test_padding_does_not_change_the_logits(name: str) -> None:
     model = (t5() if name == "t5" else encoder(name)).eval()
     tokens, extra = torch.randint(2, 20, (2, 6)), {}
     if name == "t5":
@@ -171,7 +172,7 @@ def test_filling_up_does_not_change_the_loss(name: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bert")
-    encoder("bert").save_pretrained(path)  # type: ignore[operator]
+    encoder("bert").save_pretrained(path)
     return path
 
 
@@ -196,10 +197,12 @@ def test_a_pretrained_folder_gives_its_weights_and_counts(folder: Path) -> None:
 
 
 def test_a_new_head_is_said_and_drawn_from_the_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first: Any
+    second: Any
     first, second = (encoder("bert", pretrained=str(folder), vocab_size=None, num_labels=7) for _ in range(2))
-    assert first.pretrained["missing_names"] == ["classifier.bias", "classifier.weight"]  # type: ignore[index]
+    assert first.pretrained["missing_names"] == ["classifier.bias", "classifier.weight"]
     assert "2 missing" in capsys.readouterr().out
-    assert torch.equal(first.classifier.weight, second.classifier.weight)  # type: ignore[union-attr]
+    assert torch.equal(first.classifier.weight, second.classifier.weight)
 
 
 def test_weights_in_half_are_trained_in_float32(folder: Path, tmp_path: Path) -> None:

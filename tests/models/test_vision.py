@@ -15,7 +15,9 @@ def built(arch: str, size: int, channels: int = 3) -> nn.Module:
 def test_the_stem_for_small_images_keeps_their_size_through_the_first_layer(size: int) -> None:
     model = built("resnet18", size).eval()
     shapes = []
-    model.layer1.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    model.get_submodule("layer1").register_forward_hook(
+        lambda module, inputs, output: shapes.append(tuple(output.shape))
+    )
     with torch.no_grad():
         logits = model(torch.zeros(1, 3, size, size))
     assert shapes == [(1, 64, size, size)]
@@ -26,11 +28,13 @@ def test_the_stem_for_small_images_keeps_their_size_through_the_first_layer(size
 def test_the_stem_for_large_images_is_that_of_torchvision(channels: int) -> None:
     model = built("resnet18", 96, channels).eval()
     shapes = []
-    model.layer1.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    model.get_submodule("layer1").register_forward_hook(
+        lambda module, inputs, output: shapes.append(tuple(output.shape))
+    )
     with torch.no_grad():
         model(torch.zeros(1, channels, 96, 96))
     assert shapes == [(1, 64, 24, 24)]
-    assert model.conv1.weight.shape == (64, channels, 7, 7)
+    assert model.get_parameter("conv1.weight").shape == (64, channels, 7, 7)
 
 
 def test_parameters_of_the_large_model_are_those_of_torchvision() -> None:
@@ -43,7 +47,7 @@ def loss_and_gradients(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor
     logits = model(images)
     loss = F.cross_entropy(logits, torch.arange(len(images)) % 10)
     loss.backward()
-    return logits.detach(), loss.detach(), [parameter.grad for parameter in model.parameters()]
+    return logits.detach(), loss.detach(), [p.grad for p in model.parameters() if p.grad is not None]
 
 
 @pytest.mark.parametrize("arch", ["resnet20", "resnet18"])
@@ -56,7 +60,7 @@ def test_channels_last_gives_the_same_numbers(arch: str) -> None:
     assert distance(channels_last[0], contiguous[0]) < 1e-5
     # An activation within rounding of zero passes the gradient in one layout and not in the other.
     gradients, expected = (
-        torch.cat([tensor.flatten() for tensor in found[2]]) for found in (channels_last, contiguous)
+        torch.cat([tensor.flatten() for tensor in result[2]]) for result in (channels_last, contiguous)
     )
     assert distance(gradients, expected) < 5e-3
 

@@ -39,7 +39,7 @@ def test_an_id_that_nothing_aims_at_gets_the_nearest_one(
 ) -> None:
     for given, message in (
         ("nanogpt-shk-cp", "error: unknown published row 'nanogpt-shk-cp': did you mean 'nanogpt-shk-cpu'? allowed: "),
-        ("apex478-rn152-c10-acc__fp32", "error: no experiment aims at published row 'apex478-rn152-c10-acc__fp32': "),
+        ("apex478-rn152-c10-acc__fp32", "error: no experiment aims at 'apex478-rn152-c10-acc__fp32', allowed: "),
     ):
         monkeypatch.setattr(sys, "argv", ["reproduce", given])
         assert reproduce.main() == 2

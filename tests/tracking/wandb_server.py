@@ -30,7 +30,7 @@ class ServedRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        return json.loads(self.upserted.get("config", "{}"))  # type: ignore[no-any-return]
+        return json.loads(self.upserted.get("config", "{}"))
 
     @property
     def history(self) -> list[dict[str, Any]]:

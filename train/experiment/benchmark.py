@@ -100,7 +100,6 @@ def benchmark(
         operators[name] = operator_times(build_step(), device)
     return Benchmark(
         config_sha256=config.digest(),
-        precisions=list(precisions),
         device=environment.device_name(device),
         torch=torch.__version__,
         smoke=smoke,

@@ -10,8 +10,8 @@ from typing import IO, Any
 
 from reports.records import layout
 from reports.records.config import LENGTH, NOT_COMPUTED, Change, Experiment, differences, read_config
-from reports.records.environment import Attempt, Environment, read_environment
-from reports.records.files import write_record, write_text
+from reports.records.environment import Attempt, Environment
+from reports.records.files import read_record, write_record, write_text
 from reports.records.metrics import Figure, read_lines
 from reports.records.summary import FINISHED, read_summary
 from train.engine import checkpoint
@@ -76,7 +76,8 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
     if resume not in ("auto", "never") or source.exists():
         resumed, previous = _checkpoint(source, config, precision, seed)
     try:
-        environment = read_environment(path / layout.ENVIRONMENT) or Environment()
+        file = path / layout.ENVIRONMENT
+        environment = read_record(Environment, file) if file.exists() else Environment()
     except ValueError as error:
         raise Refused(f"{error}; move it away to go on without the record of earlier attempts") from None
     changes = differences(previous, config) if previous else []

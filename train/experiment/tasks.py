@@ -104,21 +104,12 @@ def _specification(
 ) -> DataSpec:
     if isinstance(entry, ImageSet) and config.vocab_size is not None:
         raise Refused(f"vocab_size: has no meaning for images; leave it null, not {config.vocab_size}")
-    data = config.data
     return DataSpec(
-        name=data.name,
+        **config.data.model_dump(),
         batch_size=config.batch_size,
-        eval_batch_size=data.eval_batch_size or config.batch_size,
         seed=seed,
         device=device,
         classes=config.num_classes,
-        length=data.length,
-        augment=data.augment,
-        train_samples=data.train_samples,
-        eval_samples=data.eval_samples,
-        held_out=data.held_out,
-        mean=data.mean,
-        std=data.std,
         workers=config.workers,
         channels_last=config.channels_last,
         stand_in=smoke,

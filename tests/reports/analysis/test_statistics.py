@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reports.analysis.statistics import drift, judge, seeds_for_next_look, seeds_to_decide, speedup
-from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
+from reports.analysis.statistics import Judgement, drift, judge, seeds_for_next_look, speedup
+from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Interval, Verdict
 
 finite = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4))
 
@@ -49,7 +49,7 @@ def test_a_verdict_is_one_of_four(differences: list[float], higher: bool, verdic
     judgement = judge(differences, 0.005, higher)
     assert judgement is not None
     assert judgement.verdict == verdict
-    assert (judgement.seeds_needed is not None) == (verdict == INCONCLUSIVE)
+    assert (judgement.seeds_needed() is not None) == (verdict == INCONCLUSIVE)
 
 
 def test_one_seed_gets_no_verdict() -> None:
@@ -72,13 +72,17 @@ def test_seeds_that_agree_to_the_last_sample_leave_an_interval() -> None:
     assert judgement.verdict == INCONCLUSIVE
 
 
+def undecided(difference: float, deviation: float) -> Judgement:
+    return Judgement(INCONCLUSIVE, Interval(value=difference, low=-1, high=1), 0.005, deviation)
+
+
 @pytest.mark.parametrize(
     ("difference", "deviation"), [(0.0, 0.006), (0.002, 0.004), (-0.012, 0.02), (0.0, 0.002), (0.0027, 0.0087)]
 )
 def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons(
     difference: float, deviation: float
 ) -> None:
-    needed = seeds_to_decide(difference, deviation, 0.005)
+    needed = undecided(difference, deviation).seeds_needed()
     assert needed is not None
     draw = np.random.default_rng(0)
 
@@ -92,14 +96,14 @@ def test_the_seeds_that_would_decide_do_so_in_four_of_five_simulated_comparisons
 
 
 def test_a_difference_at_the_margin_is_never_decided_by_more_seeds_of_equivalence() -> None:
-    assert seeds_to_decide(0.0, 10.0, 0.005) is None
+    assert undecided(0.0, 10.0).seeds_needed() is None
 
 
 def test_seeds_that_would_decide_are_not_looked_for_beyond_the_most_there_may_be() -> None:
-    needed = seeds_to_decide(0.0, 0.006, 0.005)
+    needed = undecided(0.0, 0.006).seeds_needed()
     assert needed is not None
-    assert seeds_to_decide(0.0, 0.006, 0.005, most=needed) == needed
-    assert seeds_to_decide(0.0, 0.006, 0.005, most=needed - 1) is None
+    assert undecided(0.0, 0.006).seeds_needed(most=needed) == needed
+    assert undecided(0.0, 0.006).seeds_needed(most=needed - 1) is None
 
 
 @pytest.mark.parametrize(
