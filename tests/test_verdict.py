@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from reports.analysis.statistics import LOOKS
+from reports.pages import experiment_page
 from reports.records import layout
 from reports.records.benchmark import Benchmark
 from reports.records.comparison import Comparison
@@ -71,7 +72,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
 
         monkeypatch.setattr(compare.Experiments, "_train", train)
         monkeypatch.setattr(compare.Experiments, "_benchmark", benchmark)
-        monkeypatch.setattr(compare.experiment_page, "write", lambda folder, comparison: None)
+        monkeypatch.setattr(experiment_page, "write", lambda folder, comparison: None)
         monkeypatch.setattr(compare, "comparison_view", lambda folder, comparison: ComparisonView([], [], {}))
         return runs
 
