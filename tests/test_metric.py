@@ -135,7 +135,7 @@ def test_a_percentage_is_shown_as_it_is(balanced: Compared, shown: Callable[[Com
         assert 1 < row.mean <= 100
         assert f"{row.mean:.2f}% ± " in text
         assert f"{100 * row.mean:.2f}" not in text
-    assert "a difference of 0.5 points either way" in text
+    assert "within 0.5 points either way" in text
 
 
 def test_a_metric_that_nobody_published_is_compared_with_no_published_figure(balanced: Compared) -> None:
