@@ -21,7 +21,7 @@ for config in "$root"/configs/*_{digits,pydoc,number_words}.yaml; do
   names+=("$out$smoke/$name")
   "$python" -m train.compare "configs/$name.yaml" "$@" && continue
   code=$?
-  [ "$code" -ne 75 ] || exit 75 # interrupted: the same command goes on from there
+  [ "$code" -ne 75 ] || exit 75 # interrupted: the same command resumes from there
   [ "$code" -eq 2 ] && refused=$((refused + 1))
   status=1
 done

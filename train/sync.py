@@ -90,7 +90,7 @@ def _require_complete(tracker: WandbRun) -> None:
     if where := tracker.location():
         print(where, flush=True)
     if not tracker.complete:
-        raise ConnectionError(f"{tracker.folder} was not uploaded whole; the same command goes on from there")
+        raise ConnectionError(f"{tracker.folder} was not uploaded whole; the same command resumes from there")
 
 
 if __name__ == "__main__":

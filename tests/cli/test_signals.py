@@ -71,11 +71,11 @@ def test_a_hangup_that_nohup_had_ignored_stays_ignored(tmp_path: Path) -> None:
     assert received == [signal.SIGTERM]
 
 
-def test_an_interrupted_smoke_run_says_that_it_starts_anew(tmp_path: Path) -> None:
+def test_an_interrupted_smoke_run_says_that_it_starts_again(tmp_path: Path) -> None:
     terminate = functools.partial(signal.raise_signal, signal.SIGTERM)
     stopped = run(tmp_path, options=("--smoke",), forward=AtCall(2, terminate))
     assert stopped.status == 75
-    assert stopped.err.splitlines()[-1] == "interrupted: stopped at step 2 of 4; a smoke run starts anew"
+    assert stopped.err.splitlines()[-1] == "interrupted: stopped at step 2 of 4; a smoke run starts again"
     again = run(tmp_path, options=("--smoke",))
     assert again.status == 0
     assert "resumes" not in again.out

@@ -315,13 +315,13 @@ def test_an_environment_of_another_shape_is_refused_by_name(
     done = run(tmp_path)
     assert done.status == 2
     assert done.err.startswith(f"error: {folder / 'environment.json'}: {fault}")
-    assert done.err.endswith("; move it away to go on without the record of earlier attempts\n")
+    assert done.err.endswith("; move it away to continue without the record of earlier attempts\n")
     assert done.err.count("\n") == 1
     assert snapshot(folder) == before
 
 
 @pytest.mark.parametrize("content", ["{}", '{"cpu": {}}', None])
-def test_an_environment_without_its_parts_is_begun_anew(content: str | None, fp32: Outcome, tmp_path: Path) -> None:
+def test_an_environment_without_its_parts_starts_again(content: str | None, fp32: Outcome, tmp_path: Path) -> None:
     folder = copy_of(fp32, tmp_path)
     (folder / "summary.json").unlink()
     (folder / "environment.json").unlink()

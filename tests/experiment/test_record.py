@@ -198,7 +198,7 @@ def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_a_second_kill_in_the_resumed_run_still_leaves_one_history(fp32: Outcome, tmp_path: Path, log: Path) -> None:
     folder = folder_of(tmp_path, TINY, "fp32")
-    for step in (5, 4):  # of the process; the second one goes on from step 3
+    for step in (5, 4):  # of the process; the second one resumes from step 3
         assert run_apart(tmp_path, log, forward=AtCall(step, _kill)) == -9
     assert list(Outcome(0, "", "", folder).losses) == [1, 2, 3, 4, 5, 6]
     resumed = run(tmp_path)

@@ -70,7 +70,7 @@ def test_sigterm_in_a_step_then_resume_is_the_same_run(step: int, finished: Outc
     assert stopped.status == 75
     assert stopped.err.splitlines() == [
         "SIGTERM: saving a checkpoint",
-        f"interrupted: {reason}; the same command goes on from there",
+        f"interrupted: {reason}; the same command resumes from there",
     ]
     assert stopped.summary.status == "interrupted"
     assert stopped.reason == reason

@@ -175,7 +175,7 @@ def test_a_server_that_is_away_is_exit_status_1(
     server.server_close()
     monkeypatch.setattr(wandb_run, "START_SECONDS", 2.0)
     assert sync.main([str(record)]) == 1
-    assert f"{record} was not uploaded whole; the same command goes on from there" in capfd.readouterr().err
+    assert f"{record} was not uploaded whole; the same command resumes from there" in capfd.readouterr().err
 
 
 ACCURACY = Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2)

@@ -77,7 +77,7 @@ def seed(text: str) -> int:
 def finish(action: Callable[[], int], smoke: bool = False) -> int:
     """Run `action` and turn the ways in which it can end into an exit status, with one line on why.
 
-    A `smoke` run keeps nothing to go on from.
+    A `smoke` run keeps nothing to resume from.
     """
     try:
         return action()
@@ -86,7 +86,7 @@ def finish(action: Callable[[], int], smoke: bool = False) -> int:
     except Diverged as error:
         return _say("diverged", error, "diverged")
     except Interrupted as error:
-        remedy = "a smoke run starts anew" if smoke else "the same command goes on from there"
+        remedy = "a smoke run starts again" if smoke else "the same command resumes from there"
         return _say("interrupted", f"{error}; {remedy}", "interrupted")
     except (EngineFault, OSError) as error:
         return _say("error", error, "failed")

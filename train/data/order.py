@@ -20,7 +20,7 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Order:
-    """`samples` in batches of `batch_size`: shuffled anew each epoch with a `seed`, as stored without one.
+    """`samples` in batches of `batch_size`: reshuffled each epoch with a `seed`, as stored without one.
 
     A last training batch of one sample is left out, in every precision: BatchNorm has no variance over
     one value. Evaluation keeps every sample.

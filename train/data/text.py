@@ -125,7 +125,7 @@ def _tokenizer(spec: DataSpec, texts: Sequence[str], kind: Literal["words", "byt
 
 
 def _whole_text(name: str, source: Source, column: str) -> str:
-    """The text of all splits in their order: they are divided anew, the same from either source."""
+    """The text of all splits in their order: they are divided again, the same from either source."""
     data = hub.load(name, source)
     splits = [hub.rows(data, name, split, (column,)) for split in ("train", "validation", "test") if split in data]
     return "".join(text for split in splits for text in hub.texts_of(split, column, name))

@@ -4,11 +4,11 @@ On a shared machine two runs made at different times differ by more than most sp
 in one precision has a neighbour in each other one, so their ratio is that of the precisions. Steps are
 whole ones (forward, backward, unscale, clip, step) on one batch that is on the device already.
 
-Each round builds its trainers anew, in turning order. Two equal trainers that are built once differ by up to 2% in
-speed, by where their memory happens to lie, and however often they are timed the interval closes on that
-difference (Mytkowicz et al. 2009, "Producing Wrong Data Without Doing Anything Obviously Wrong!",
-https://doi.org/10.1145/1508244.1508275). Built anew they differ by it in each round another way, which the interval
-then covers; `scripts.run_calibration` counts how often it does.
+Each round builds new trainers, in turning order. Two equal trainers that are built once differ by up to 2% in speed, by
+where their memory happens to lie, and however often they are timed the interval closes on that difference (Mytkowicz et
+al. 2009, "Producing Wrong Data Without Doing Anything Obviously Wrong!", https://doi.org/10.1145/1508244.1508275). New
+ones differ in another way each round, which the interval then covers; `scripts.run_calibration` counts how often it
+does.
 """
 
 import os

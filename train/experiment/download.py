@@ -80,7 +80,7 @@ def _data_needs(source: Hub, local: Path | None, builder: Any) -> list[tuple[str
         return [("prepared copy", copies, _size(local))]
     downloads = Path(constants.HF_HUB_CACHE)
     download = builder.info.download_size or known
-    if download is not None:  # an interrupted download goes on from what it has
+    if download is not None:  # an interrupted download resumes from what it has
         download = max(0, download - _size(downloads / f"datasets--{source.id.replace('/', '--')}" / "blobs"))
     return [("download", downloads, download), ("prepared copy", copies, builder.info.dataset_size or known)]
 

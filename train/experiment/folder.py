@@ -79,7 +79,7 @@ def open_folder(path: Path, config: Experiment, precision: str, seed: int, resum
         file = path / layout.ENVIRONMENT
         environment = read_record(Environment, file) if file.exists() else Environment()
     except ValueError as error:
-        raise Refused(f"{error}; move it away to go on without the record of earlier attempts") from None
+        raise Refused(f"{error}; move it away to continue without the record of earlier attempts") from None
     changes = differences(previous, config) if previous else []
     finished = read_summary(path / layout.SUMMARY).status == FINISHED
     return RunFolder(
@@ -165,5 +165,5 @@ def _other_run(where: Path, changes: list[Change]) -> Refused:
     listed = ", ".join(f"{change.key} is {change.before!r} there and {change.after!r} here" for change in changes)
     return Refused(
         f"{where} belongs to another run: {listed}. Choose another --out; "
-        "a run by itself starts anew with --resume never"
+        "a run by itself starts again with --resume never"
     )

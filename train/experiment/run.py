@@ -92,7 +92,7 @@ def execute(prepared: Prepared, out: Path, resume: str, services: Services) -> N
             shutil.rmtree(path)
     folder = open_folder(path, wired.config, wired.precision.name, wired.seed, resume)
     if folder.finished and resume not in ("auto", "never"):
-        raise Refused(f"{path} is finished already; to go on from {resume}, choose another --out")
+        raise Refused(f"{path} is finished already; to resume from {resume}, choose another --out")
     if folder.finished:
         print(f"{path}: finished already", flush=True)
         return

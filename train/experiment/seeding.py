@@ -28,7 +28,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any] | None) -> None:
-    """Set the global random states. Warns, and goes on, where a part is absent or has no device here."""
+    """Set the global random states. Warns, and continues, where a part is absent or has no device here."""
     if state is None:
         warnings.warn("the checkpoint holds no random state: dropout will draw other numbers", stacklevel=2)
         return

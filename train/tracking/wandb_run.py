@@ -166,7 +166,7 @@ class WandbRun:
             action()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever a logger raises, SystemExit included, training goes on
+        except BaseException as error:  # whatever a logger raises, SystemExit included, training continues
             self.failures += 1
             if self.failures == 1:
                 print(f"warning: Weights & Biases {what} failed ({type(error).__name__}: {error})", flush=True)
