@@ -241,7 +241,7 @@ def _loaded(auto: Any, source: str, configuration: Any, family: str) -> nn.Modul
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        model, found = auto.from_pretrained(
+        model, loading = auto.from_pretrained(
             source,
             config=configuration,
             attn_implementation="sdpa",
@@ -253,7 +253,7 @@ def _loaded(auto: Any, source: str, configuration: Any, family: str) -> nn.Modul
         raise _unreadable(source, error) from None
     finally:
         logging.set_verbosity(verbosity)
-    missing = {*found["missing_keys"], *(entry[0] for entry in found["mismatched_keys"])}
+    missing = {*loading["missing_keys"], *(entry[0] for entry in loading["mismatched_keys"])}
     foreign = sorted(name for name in missing if not name.startswith(HEADS.get(family, ())))
     total = len(list(model.parameters()))
     if foreign:
@@ -261,7 +261,7 @@ def _loaded(auto: Any, source: str, configuration: Any, family: str) -> nn.Modul
             f"pretrained: {source} lacks {len(foreign)} of {total} parameters, such as {foreign[0]!r}; only a "
             f"new head may be missing"
         )
-    counts = {"loaded": total - len(missing), "missing": len(missing), "unexpected": len(found["unexpected_keys"])}
+    counts = {"loaded": total - len(missing), "missing": len(missing), "unexpected": len(loading["unexpected_keys"])}
     print(f"pretrained {source}: " + ", ".join(f"{value} {key}" for key, value in counts.items()), flush=True)
     model.pretrained = {"source": source, **counts, "missing_names": sorted(missing)}
     weights: nn.Module = model

@@ -159,14 +159,14 @@ def _batch(size: int, device: torch.device) -> dict[str, Tensor]:
 
 def _seconds(work: Iterable[object], count: int, device: torch.device) -> list[float]:
     """Seconds of each of the first `count` items of `work`."""
-    found, stream = [], iter(work)
+    seconds, stream = [], iter(work)
     for _ in range(count):
         synchronize(device)
         started = time.perf_counter()
         next(stream)
         synchronize(device)
-        found.append(time.perf_counter() - started)
-    return found
+        seconds.append(time.perf_counter() - started)
+    return seconds
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from reports.records.config import Experiment
 from reports.records.estimates import Estimate, Estimates
 from reports.records.files import write_record
+from train.cli.scripts import script_of
 from train.data.catalog import ImageSet
-from train.experiment.setup import Script, script_of
+from train.experiment.setup import Script
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -19,12 +19,13 @@ from reports.records.evaluation import Evaluation
 from reports.records.files import write_record
 from reports.records.summary import FINISHED, read_summary
 from train.cli import options
+from train.cli.scripts import script_of
 from train.data.tokens import IGNORED
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.engine.fit import evaluate
 from train.experiment.folder import LAST
-from train.experiment.setup import digest_of, script_of, setup
+from train.experiment.setup import digest_of, setup
 
 
 def main() -> int:
@@ -55,8 +56,9 @@ def evaluation_noise(run: Path) -> Evaluation:
     script = script_of(run / layout.CONFIG)
     config, precision = script.read(run / layout.CONFIG, []), summary.precision.requested or ""
     wired = setup(script, config, precision, summary.seed, torch.device("cpu"))
-    wired.model.load_state_dict(checkpoint.load(run / LAST)["trainer"]["model"])
-    digest = digest_of(wired.model)
+    wired.trainer.load_state_dict(checkpoint.load(run / LAST)["trainer"])
+    model = wired.trainer.evaluated_model
+    digest = digest_of(model)
     if digest != summary.final_weights_sha256:
         raise Refused(f"{run / LAST} does not hold the final weights of the run, whose SHA-256 is in summary.json")
     losses: list[Tensor] = []
@@ -68,7 +70,7 @@ def evaluation_noise(run: Path) -> Evaluation:
         counts.append((labels != IGNORED).view(len(labels), -1).sum(dim=1))
         return {}
 
-    evaluate(wired.model, wired.task.forward, keep, wired.data.evaluation, wired.precision)
+    evaluate(model, wired.task.forward, keep, wired.data.evaluation, wired.precision)
     total, count = torch.cat(losses), torch.cat(counts)
     whole = count == count.max()
     return Evaluation(

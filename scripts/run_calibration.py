@@ -17,13 +17,14 @@ from reports.records.calibration import COMPARISONS, Calibration, PairedBlocks
 from reports.records.config import Experiment
 from reports.records.files import read_record, write_record
 from train.cli import options
+from train.cli.scripts import script_of
 from train.engine.errors import Refused
 from train.engine.fit import Progress, fit
 from train.engine.meter import Meter, synchronize
 from train.experiment import environment
 from train.experiment.benchmark import interleave, steps_at_rate_0
 from train.experiment.metrics import ACCURACY
-from train.experiment.setup import Script, script_of, setup
+from train.experiment.setup import Script, setup
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "reports" / "results" / "calibration.json"

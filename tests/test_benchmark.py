@@ -17,11 +17,12 @@ from reports.records.files import write_record
 from reports.records.summary import FINISHED, Summary
 from scripts.bench_engine import engine_step, plain_step
 from train.cli import terminal
+from train.cli.scripts import script_of
 from train.compare import Experiments
 from train.engine.step import Trainer
 from train.experiment import environment
 from train.experiment.benchmark import WARMUP_STEPS, Step, interleave, operator_times, steps_at_rate_0
-from train.experiment.setup import digest_of, script_of, setup
+from train.experiment.setup import digest_of, setup
 
 
 def trainer_in(step: Step) -> Trainer:

@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reports.pages.table import COLUMNS
 from reports.records.files import read_record
+from reports.records.layout import COLUMNS
 from reports.records.metrics import LOSS, read_history
 from reports.records.summary import Summary
 from tests.comparisons import TASK, Compared, copy_of, run_comparison

@@ -6,7 +6,7 @@ from reports.records.estimates import Estimates
 from reports.records.files import read_record
 from scripts.estimate import samples
 from tests.experiment.harness import ROOT
-from train.experiment.setup import script_of
+from train.cli.scripts import script_of
 
 ESTIMATES = read_record(Estimates, ROOT / "reports" / "estimates.json").root
 

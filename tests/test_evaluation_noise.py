@@ -12,8 +12,8 @@ from reports.records.summary import read_summary
 from scripts.evaluation_noise import evaluation_noise
 from tests.experiment.harness import ROOT
 from train.cli.run import main
+from train.cli.scripts import script_of
 from train.engine.errors import Refused
-from train.experiment.setup import script_of
 
 SHORT = ("max_steps=2", "batch_size=4", "data.length=16", "data.eval_samples=40", "data.train_samples=40")
 

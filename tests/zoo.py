@@ -8,11 +8,12 @@ import torch
 
 from reports.records.config import Experiment
 from tests.experiment.harness import ROOT
+from train.cli.scripts import script_of
 from train.data.catalog import Embedded
 from train.data.specification import Splits
 from train.engine.step import Batch, Trainer
 from train.experiment.config import load
-from train.experiment.setup import Script, script_of, setup
+from train.experiment.setup import Script, setup
 from train.experiment.tasks import Task
 
 CPU = torch.device("cpu")

@@ -14,11 +14,12 @@ import torch
 
 from reports.records.config import Experiment
 from train.cli import options, terminal
+from train.cli.scripts import script_of
 from train.engine.fit import last_batch
 from train.engine.precision import PRECISIONS, why_unavailable
 from train.experiment import download, environment, preflight
 from train.experiment.preflight import Finding
-from train.experiment.setup import Script, build_model, script_of, set_up_process, setup
+from train.experiment.setup import Script, build_model, set_up_process, setup
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

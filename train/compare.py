@@ -24,12 +24,12 @@ from reports.records.files import write_record
 from reports.records.summary import FAILED, FINISHED, Summary, read_summary
 from train.cli import options, signals, terminal
 from train.cli.child import Child
+from train.cli.scripts import script_of
 from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import environment
 from train.experiment.folder import previous_config, require_same
-from train.experiment.setup import script_of
 from train.tracking.runs import track_comparison
 
 
@@ -110,8 +110,8 @@ class Experiments:
         return _judged(comparison, required)
 
     def _print(self, comparison: Comparison) -> None:
-        titles, rows = table.terminal(comparison)
-        terminal.print_table(f"{comparison.experiment} on {table.device(comparison)}", titles, rows)
+        results = table.results(comparison, narrow=True)
+        terminal.print_table(f"{comparison.experiment} on {table.device(comparison)}", results.titles, results.rows)
         for note in table.notes(comparison):
             print(note)
         for reproduction in of_comparison(self.folder, comparison):

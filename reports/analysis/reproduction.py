@@ -118,16 +118,15 @@ def of_comparison(folder: Path, comparison: Comparison) -> list[Reproduction]:
     name = comparison.experiment
     file = ROOT / "configs" / f"{name}.yaml"
     config = read_config(file) if file.exists() else None
-    aims = dict.fromkeys(row for source in (config, comparison.config) if source for row in source.published)
-    rows = published.rows() if aims else {}
     reproduced: list[Reproduction] = []
-    for identity in aims:
-        if identity in rows:
-            one = Reproduction(rows[identity], name, command=comparison.command)
+    for identity in dict.fromkeys(row for source in (config, comparison.config) if source for row in source.published):
+        try:
+            if (row := published.rows().get(identity)) is None:
+                raise ValueError(f"reports/published.csv has no row {identity!r}")
+            one = Reproduction(row, name, command=comparison.command)
             reproduced += _of_aim(one, config, folder, comparison)
-        else:
-            rule = f"reports/published.csv has no row {identity!r}"
-            reproduced.append(Reproduction(PublishedRow(id=identity), name, rule=rule, command=""))
+        except ValueError as error:
+            reproduced.append(Reproduction(PublishedRow(id=identity), name, rule=str(error), command=""))
     return reproduced
 
 

@@ -54,6 +54,8 @@ def _check_figures(summary: Summary) -> None:
     metrics = summary.declared_metrics
     if not metrics:
         raise ValueError("no metric in its record")
+    if summary.steps.planned not in (None, summary.steps.attempted):
+        raise ValueError(f"it finished after {summary.steps.attempted} of {summary.steps.planned} steps")
     for metric in metrics:
         for key in (metric.key, metric.fp32_key, metric.held_out_key):
             value = summary.final.get(key)

@@ -46,7 +46,7 @@ def write(folder: Path, comparison: Comparison) -> None:
 
 def _recipe(config: Experiment) -> str:
     """What was trained, in one line."""
-    length = f"{config.max_steps} steps" if config.max_steps else f"{config.epochs} epochs"
+    length = f"{config.max_steps} steps" if config.max_steps else f"{config.epochs} epoch{'s' * (config.epochs != 1)}"
     batch = f"batch {config.batch_size}" + (f" x {config.accumulate}" if config.accumulate > 1 else "")
     return f"{config.trained_on}, {length}, {batch}, {config.optimizer.name} at {config.optimizer.lr:g}"
 

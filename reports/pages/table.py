@@ -2,53 +2,41 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from reports.analysis.statistics import SIGNIFICANCE
 from reports.pages.text_table import MISSING, Table, number
 from reports.records.comparison import INCONCLUSIVE, Comparison, Interval, Row
 from reports.records.environment import UNCOMMITTED
+from reports.records.layout import COLUMNS
 from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
 Value = float | int | str | None
-COLUMNS = (
-    *("experiment", "precision", "seeds", "metric", "mean", "sd"),
-    *("difference", "difference_low", "difference_high", "margin", "verdict"),
-    *("samples_per_sec", "speedup", "speedup_low", "speedup_high"),
-    *("peak_memory_mib", "peak_ratio", "saved_for_backward_mib", "saved_ratio"),
-    *("skipped_steps", "train_seconds", "device", "status", "reason"),
-)
 
 
 def results(comparison: Comparison, narrow: bool = False) -> Table:
     """A row a precision. The deciding metric stands first, further ones after the verdict unless it is `narrow`."""
     metric = comparison.metric
-    columns: dict[str, Callable[[Row], str]] = {
-        "precision": lambda row: row.precision,
-        metric.label if metric else "metric": measure,
-        "difference vs FP32 [95%]": difference,
-        "verdict": verdict,
-    }
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("precision", lambda row: row.precision),
+        (metric.label if metric else "metric", measure),
+        ("difference vs FP32 [95%]", difference),
+        ("verdict", verdict),
+    ]
     if not narrow:
         others = {other.metric.key: other.metric.label for row in comparison.rows for other in row.others}
-        columns |= {f"{label} (difference)": partial(_other, key) for key, label in others.items()}
-        columns["samples/s"] = lambda row: number(row.samples_per_sec)
-    columns |= {
-        "speed-up [95%]": speedup,
-        "peak memory": lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0),
-        "saved for backward": lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1),
-        "skipped steps": lambda row: number(row.skipped_steps),
-    }
-    rows = [[text_of(row) for text_of in columns.values()] for row in comparison.rows]
-    return Table(list(columns), rows, "lrrl".ljust(len(columns), "r"))
-
-
-def terminal(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Titles and rows of texts for a terminal: eight columns."""
-    table = results(comparison, narrow=True)
-    return table.titles, table.rows
+        columns += [(f"{label} (difference)", partial(_other, key)) for key, label in others.items()]
+        columns.append(("samples/s", lambda row: number(row.samples_per_sec)))
+    columns += [
+        ("speed-up [95%]", speedup),
+        ("peak memory", lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0)),
+        ("saved for backward", lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1)),
+        ("skipped steps", lambda row: number(row.skipped_steps)),
+    ]
+    rows = [[text_of(row) for _, text_of in columns] for row in comparison.rows]
+    return Table([title for title, _ in columns], rows, "lrrl".ljust(len(columns), "r"))
 
 
 def flat_rows(*comparisons: Comparison) -> list[dict[str, Value]]:

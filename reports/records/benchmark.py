@@ -1,8 +1,8 @@
 """benchmark.json: seconds of equal blocks of training steps, each precision in turn in one process."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from reports.records.environment import Source
 from reports.records.files import Schema
@@ -16,6 +16,13 @@ class Blocks(Schema):
 
     block_steps: Count
     seconds: dict[str, list[Seconds]]
+
+    @model_validator(mode="after")
+    def _equally_many(self) -> Self:
+        counts = {name: len(blocks) for name, blocks in self.seconds.items()}
+        if min(counts.values(), default=0) < 2 or len(set(counts.values())) > 1:
+            raise ValueError(f"blocks must be equally many and at least 2, not {counts}")
+        return self
 
 
 class Benchmark(Blocks):

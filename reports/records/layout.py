@@ -11,6 +11,14 @@ EVALUATION = "evaluation.json"
 COMPARISON = "comparison.json"
 BENCHMARK = "benchmark.json"
 REPORT = "report.html"
+# Of results.csv; further metrics follow under their own names.
+COLUMNS = (
+    *("experiment", "precision", "seeds", "metric", "mean", "sd"),
+    *("difference", "difference_low", "difference_high", "margin", "verdict"),
+    *("samples_per_sec", "speedup", "speedup_low", "speedup_high"),
+    *("peak_memory_mib", "peak_ratio", "saved_for_backward_mib", "saved_ratio"),
+    *("skipped_steps", "train_seconds", "device", "status", "reason"),
+)
 SMOKE, REPLACED = "smoke", "replaced"  # folders beside the experiments, so no experiment is called so
 
 

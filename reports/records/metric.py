@@ -1,12 +1,20 @@
 """What a metric is. The task declares it, every record carries it, and every table and chart formats by it."""
 
 from collections.abc import Collection
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from reports.records.files import Schema
+from reports.records.layout import COLUMNS
 
 PREFIX = "eval/"
+
+
+def _no_column(name: str) -> str:
+    if name in COLUMNS:
+        raise ValueError(f"{name!r} is taken: results.csv has a column of this name")
+    return name
 
 
 class Metric(Schema):
@@ -15,7 +23,7 @@ class Metric(Schema):
     A share (from 0 to 1) in the unit "%" is shown times 100.
     """
 
-    name: str
+    name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$"), AfterValidator(_no_column)]
     unit: str = ""
     range: tuple[float | None, float | None] = Field(default=(None, None), strict=False)  # JSON has no tuples
     higher_is_better: bool
@@ -68,13 +76,11 @@ class Metric(Schema):
         return (low is not None and value < low) or (high is not None and value > high)
 
 
+ACCURACY = Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2)
 LOSS = Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False)
+PERPLEXITY = Metric(name="perplexity", range=(1, None), higher_is_better=False, decimals=2)
 # Metrics of the records that do not declare theirs, which came before the declaration did.
-UNDECLARED = (
-    Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
-    LOSS,
-    Metric(name="perplexity", range=(1, None), higher_is_better=False, decimals=2),
-)
+UNDECLARED = (ACCURACY, LOSS, PERPLEXITY)
 
 
 def undeclared(first: str | None, keys: Collection[str]) -> list[Metric]:

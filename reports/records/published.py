@@ -1,6 +1,8 @@
 """published.csv: figures that others published."""
 
+import contextlib
 import csv
+import math
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, PositiveInt
@@ -30,14 +32,17 @@ class PublishedRow(BaseModel):
     @property
     def target(self) -> float:
         """The figure as a number; raises ValueError naming the row where it is none."""
-        try:
-            return float(self.value)
-        except ValueError:
-            raise ValueError(f"published.csv: row {self.id!r}: value {self.value!r} is not a number") from None
+        with contextlib.suppress(ValueError):
+            if math.isfinite(target := float(self.value)):
+                return target
+        raise ValueError(f"published.csv: row {self.id!r}: value {self.value!r} is not a finite number")
 
 
 def read_published(path: Path) -> dict[str, PublishedRow]:
     """The rows by id; raises ValueError (pydantic's ValidationError) naming what is wrong."""
     with path.open(encoding="utf-8", newline="") as file:
         lines = [{key: text for key, text in line.items() if text} for line in csv.DictReader(file)]
-    return {line["id"]: PublishedRow.model_validate(line) for line in lines}
+    rows = {row.id: row for row in map(PublishedRow.model_validate, lines)}
+    if len(rows) < len(lines):
+        raise ValueError(f"{path}: an id stands twice")
+    return rows

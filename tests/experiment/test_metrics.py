@@ -14,10 +14,10 @@ from reports.analysis.comparison import compare
 from reports.records.comparison import Plan, Row
 from reports.records.metric import Metric
 from tests.experiment.harness import TINY, Outcome, TinyNet, run
+from train.cli.scripts import script_of
 from train.engine.precision import Precision
 from train.experiment.config import load
 from train.experiment.metrics import ACCURACY, LOSS, TOP5_ACCURACY, Measure, Sums
-from train.experiment.setup import script_of
 from train.experiment.tasks import Task, image_classification
 
 # What a script with metrics of its own has in it.

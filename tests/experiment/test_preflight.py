@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from tests.experiment.harness import DIGITS
+from train.cli.scripts import script_of
 from train.experiment import preflight
-from train.experiment.setup import script_of, setup
+from train.experiment.setup import setup
 
 
 class Broken(nn.Module):

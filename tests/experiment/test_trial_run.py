@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from reports.records.config import Experiment
 from tests.experiment.harness import ROOT, TinyNet, run
+from train.cli.scripts import script_of
 from train.engine.saved_for_backward import trial_pass
 from train.experiment.preflight import trial_run
-from train.experiment.setup import digest_of, script_of, setup
+from train.experiment.setup import digest_of, setup
 
 
 class Returning(TinyNet):

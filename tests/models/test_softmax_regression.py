@@ -8,8 +8,9 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from train.cli.scripts import script_of
 from train.engine.fit import fit
-from train.experiment.setup import script_of, setup
+from train.experiment.setup import setup
 
 CONFIG = Path("configs/softmax_regression_digits_8x8.yaml")
 ERROR = {"fp32": 0.001, "bf16": 0.02, "fp16": 0.002}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from reports.records.files import write_record
 from train.cli import options, terminal
+from train.cli.scripts import script_of
 from train.engine.precision import require_available
 from train.experiment.benchmark import benchmark
 from train.experiment.environment import resolve_device
-from train.experiment.setup import script_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

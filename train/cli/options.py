@@ -39,8 +39,8 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            nearest = difflib.get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1, cutoff=0.5)
+        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            nearest = difflib.get_close_matches(match[1], re.findall(r"[\w-]+", match[2]), n=1, cutoff=0.5)
             message += f": did you mean {nearest[0]}?" if nearest else ""
         self.exit(STATUS["refused"], f"error: {message}\n")
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from reports.records import metric
 from reports.records.metric import Metric
 from train.data.tokens import IGNORED
 
@@ -89,15 +90,11 @@ def exponential_of_loss(sums: Sums) -> float:
 
 # A generated sequence is right when all of its labels are, each given the right ones before it: that is when greedy
 # decoding would have produced it.
-ACCURACY = Measure(
-    Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2), count_right, share_of_samples
-)
+ACCURACY = Measure(metric.ACCURACY, count_right, share_of_samples)
 TOP5_ACCURACY = Measure(
     Metric(name="top5_accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
     count_top5,
     share_of_samples,
 )
-LOSS = Measure(Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False), count_loss, mean_loss)
-PERPLEXITY = Measure(
-    Metric(name="perplexity", range=(1, None), higher_is_better=False, decimals=2), count_loss, exponential_of_loss
-)
+LOSS = Measure(metric.LOSS, count_loss, mean_loss)
+PERPLEXITY = Measure(metric.PERPLEXITY, count_loss, exponential_of_loss)

@@ -72,7 +72,7 @@ def build_optimizer(
         given["fused"] = device.type == "cuda"
     for argument in given:
         if argument not in accepted:
-            raise unknown(f"argument of optimizer {name}", argument, accepted)
+            raise Refused(f"optimizer.{argument}: {unknown(f'argument of optimizer {name}', argument, accepted)}")
     groups = parameter_groups(model, weight_decay, decay_norm_and_bias)
     try:
         return OPTIMIZERS[name](groups, lr=lr, **given)

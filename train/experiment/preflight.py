@@ -160,8 +160,8 @@ def _overflows(names: list[str], precision: Precision) -> list[str]:
 def _left_in_fp32(outputs: dict[str, str], precision: Precision) -> list[str]:
     if precision.matrix_dtype is torch.float32:
         return []
-    kept = [name for name, dtype in outputs.items() if dtype == "float32"]
-    return [f"mixed precision leaves {_shortened(kept)} in float32"] if kept else []
+    left = [name for name, dtype in outputs.items() if dtype == "float32"]
+    return [f"mixed precision leaves {_shortened(left)} in float32"] if left else []
 
 
 def _shortened(names: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,12 +50,6 @@ class Script:
         if self.build.__module__ != "__main__" or specification is None:
             return None
         return str(specification.name).rpartition(".")[2]
-
-
-def script_of(path: Path, overrides: Sequence[str] = ()) -> Script:
-    """The training script that the experiment in `path` names."""
-    module = importlib.import_module(f"train.{load(path, overrides).model}")
-    return Script(module.build, module.task)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ class Task:
     entry: Callable[[str], ImageSet | TextSet]
     load: Callable[[DataSpec], Splits]
 
+    def __post_init__(self) -> None:
+        names = [metric.name for metric in self.metrics]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"a task needs measures of different names, not {names}")
+
     @property
     def metric(self) -> Metric:
         """The metric that decides."""

@@ -142,7 +142,7 @@ def test_every_published_row_has_a_source_and_a_selection() -> None:
 
 
 def test_a_row_without_a_number_is_named_when_it_is_judged(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="row 'a': value '93,5' is not a number"):
+    with pytest.raises(ValueError, match="row 'a': value '93,5' is not a finite number"):
         ruling([92.0], ACCURACY.model_copy(update={"value": "93,5"}))
     (tmp_path / "published.csv").write_text("id,value,evaluated_samples\na,1,all\n")
     with pytest.raises(ValueError, match="evaluated_samples"):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from reports.pages import table
-from reports.pages.table import COLUMNS
 from reports.pages.text_table import number
 from reports.records.benchmark import Benchmark
 from reports.records.comparison import Comparison, Interval
 from reports.records.files import read_record, write_record
+from reports.records.layout import COLUMNS
 from reports.records.metric import Metric
 from tests.reports.made_runs import EMULATED, compared, rows_of, write_benchmark, write_run, write_three
 
@@ -208,7 +208,8 @@ def test_a_loss_has_its_unit_and_a_margin_in_it(tmp_path: Path) -> None:
 def test_the_terminal_has_eight_columns_and_the_same_texts(tmp_path: Path) -> None:
     write_three(tmp_path)
     comparison = compared(tmp_path)
-    titles, rows = table.terminal(comparison)
+    narrow = table.results(comparison, narrow=True)
+    titles, rows = narrow.titles, narrow.rows
     assert len(titles) == 8
     for row, precision in zip(rows, comparison.precisions, strict=True):
         assert dict(zip(titles, row, strict=True)).items() <= texts(comparison, precision).items()
