@@ -1,8 +1,7 @@
 """Make everything that is shown from the committed records: python -m reports.build
 
-Reads the records under reports/results/. Writes comparison.json, results.md, results.csv and report.html beside them,
-reports/README.md with its figures and reports/index.html over all, and the tables in README.md and train/README.md
-between their markers. Twice gives the same bytes. HTML pages are for a browser here, and not committed.
+Reads reports/results/. Writes comparison.json, results.md, results.csv and report.html there, reports/README.md with
+its figures and reports/index.html, and the tables between markers. Twice gives the same bytes. HTML is not committed.
 """
 
 import argparse

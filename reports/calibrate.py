@@ -1,8 +1,7 @@
 """How often the verdicts are wrong: python -m reports.calibrate
 
-FP32 against FP32 with other seeds differs by chance alone: WORSE and BETTER are false alarms there. An injected loss of
-two margins must be found, and the interval of the speed of FP32 over itself must hold 1. All three are counted on real
-runs, recorded by `python -m scripts.run_calibration`; the first two in simulation too, with noise set in margins.
+FP32 against FP32 differs by chance alone, and an injected loss must be found: counted in simulation and on real runs,
+which `python -m scripts.run_calibration` records.
 """
 
 import argparse

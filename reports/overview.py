@@ -36,7 +36,8 @@ def main() -> int:
         if not folder.is_dir():
             options.error(f"{folder} is not a folder")
         try:
-            comparisons[folder.name] = read_record(Comparison, folder / COMPARISON)
+            name = str(folder) if folder.name in comparisons else folder.resolve().name
+            comparisons[name] = read_record(Comparison, folder / COMPARISON)
         except ValueError as error:
             left_out.append(str(error))
     print(overview(comparisons, given.format))

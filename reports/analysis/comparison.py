@@ -1,5 +1,6 @@
 """From the run folders of one experiment to its comparison: one row a precision, every figure from a record."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -140,9 +141,9 @@ def _judge(metric: Metric, pairs: Pairs, plan: Plan) -> Judgement | None:
 
 
 def _result(metric: Metric, done: Sequence[RunResult], pairs: Pairs) -> MetricResult | None:
-    """A metric over runs and pairs; None unless every run has it."""
+    """A metric over runs and pairs; None unless every run has a finite one."""
     values = _figures(done, metric.key)
-    if len(values) != len(done):
+    if len(values) != len(done) or not all(math.isfinite(value) and not metric.impossible(value) for value in values):
         return None
     difference = mean(_differences(pairs, metric.key))
     return MetricResult(

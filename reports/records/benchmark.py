@@ -19,8 +19,8 @@ class Blocks(Schema):
 
     @model_validator(mode="after")
     def _equally_many(self) -> Self:
-        counts = {name: len(blocks) for name, blocks in self.seconds.items()}
-        if min(counts.values(), default=0) < 2 or len(set(counts.values())) > 1:
+        counts = [len(blocks) for blocks in self.seconds.values()]
+        if min(counts, default=0) < 2 or min(counts) < max(counts):
             raise ValueError(f"blocks must be equally many and at least 2, not {counts}")
         return self
 

@@ -34,7 +34,7 @@ def read_record(model: type[Model], path: Path) -> Model:
     except ValidationError as error:
         raise ValueError(f"{path}: {explain(error)}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not readable as JSON: {error}") from None
+        raise ValueError(f"{path}: not readable as JSON: {getattr(error, 'strerror', None) or error}") from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,9 +1,8 @@
 """What a metric is. The task declares it, every record carries it, and every table and chart formats by it."""
 
 from collections.abc import Collection
-from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import ConfigDict, Field
 
 from reports.records.files import Schema
 from reports.records.layout import COLUMNS
@@ -11,19 +10,17 @@ from reports.records.layout import COLUMNS
 PREFIX = "eval/"
 
 
-def _no_column(name: str) -> str:
-    if name in COLUMNS:
-        raise ValueError(f"{name!r} is taken: results.csv has a column of this name")
-    return name
-
-
 class Metric(Schema):
     """One figure of an evaluation, its lowest and highest value (None is no limit), and the decimals to show.
+
+    `key` is its name in records, `fp32_key` that of the same weights in FP32, `label` its name in sentences.
 
     A share (from 0 to 1) in the unit "%" is shown times 100.
     """
 
-    name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$"), AfterValidator(_no_column)]
+    model_config = ConfigDict(regex_engine="python-re")
+
+    name: str = Field(pattern=f"^(?!({'|'.join(COLUMNS)})$)[A-Za-z][A-Za-z0-9_]*$")  # no column of results.csv
     unit: str = ""
     range: tuple[float | None, float | None] = Field(default=(None, None), strict=False)  # JSON has no tuples
     higher_is_better: bool
@@ -31,12 +28,10 @@ class Metric(Schema):
 
     @property
     def key(self) -> str:
-        """Its name in every record."""
         return PREFIX + self.name
 
     @property
     def fp32_key(self) -> str:
-        """The same weights, evaluated in FP32."""
         return f"{self.key}_fp32"
 
     @property
@@ -46,7 +41,6 @@ class Metric(Schema):
 
     @property
     def label(self) -> str:
-        """Its name in a sentence."""
         return self.name.replace("_", " ")
 
     @property

@@ -51,5 +51,5 @@ def read_lines(path: Path) -> tuple[list[dict[str, Figure]], int]:
 def read_history(path: Path) -> History:
     """The history in `path`; empty where there is none."""
     rows, damaged = read_lines(path)
-    figures = [{key: value for key, value in row.items() if not isinstance(value, str | bool)} for row in rows]
+    figures = [{key: x for key, x in row.items() if isinstance(x, int | float)} for row in rows]
     return History(figures, damaged)

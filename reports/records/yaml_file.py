@@ -21,8 +21,12 @@ class StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789."))
+StrictLoader.yaml_implicit_resolvers = {  # without PyYAML's own floats: 1:30.5 and 1_0.5 are none here
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":float")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+NUMBER = re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789."))
 
 
 def parse(text: str) -> Any:
@@ -38,7 +42,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     try:
         values = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: not readable as YAML: {error}") from None
+        raise ValueError(f"{path}: not readable as YAML: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected keys and values, not {type(values).__name__}")
     return values

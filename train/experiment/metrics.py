@@ -47,7 +47,7 @@ def compute(measures: Sequence[Measure], sums: Sums) -> dict[str, float]:
     values = {
         measure.metric.key: measure.compute(parts[_counts(measures).index(measure.count)]) for measure in measures
     }
-    return {key: value for key, value in values.items() if value is not None}
+    return {key: float(value) for key, value in values.items() if value is not None}
 
 
 def _counts(measures: Sequence[Measure]) -> list[Callable[[Tensor, Tensor], dict[str, Tensor]]]:

@@ -76,7 +76,7 @@ def build_optimizer(
     groups = parameter_groups(model, weight_decay, decay_norm_and_bias)
     try:
         return OPTIMIZERS[name](groups, lr=lr, **given)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # whatever a class of torch says to a value
         raise Refused(f"optimizer {name}: {error}") from error
 
 

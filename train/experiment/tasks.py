@@ -40,7 +40,7 @@ class Task:
     def __post_init__(self) -> None:
         names = [metric.name for metric in self.metrics]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"a task needs measures of different names, not {names}")
+            raise Refused(f"a task needs measures of different names, not {names}")
 
     @property
     def metric(self) -> Metric:
