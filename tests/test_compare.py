@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from train.experiment.tasks import classify_images
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 LENET = ROOT / "configs" / "lenet5_digits.yaml"
+SLEEP = ["timeit", "--number", "1", "--repeat", "1", "import time; time.sleep(20)"]
 SHORT = [*DIGITS_SHORT, "schedule.warmup=0", "eval_every=100"]
 
 
@@ -215,11 +217,24 @@ def test_an_interrupted_comparison_resumes(tmp_path: Path, log: Path) -> None:
     assert list(losses(folder)) == list(range(1, 401))
 
 
-def test_a_hangup_interrupts_a_comparison_as_sigterm_does(tmp_path: Path, log: Path) -> None:
-    process, folder = comparison_apart(tmp_path, log, 100_000)
-    send(process, signal.SIGHUP)
-    assert wait(process) == 75
-    assert status_of(folder) == "interrupted"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_every_signal_that_asks_for_an_end_stops_the_run_and_the_comparison(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    ended: list[int | None] = []
+
+    class Signalled(child.Child):
+        def call(self, arguments: Sequence[str]) -> int:
+            threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+            try:
+                return super().call(SLEEP)
+            finally:
+                ended.append(self.process.returncode if self.process else None)
+
+    done = run_comparison(tmp_path, "--seeds", "1", child=Signalled)
+    assert done.status == 75
+    assert done.err == "interrupted: the comparison was stopped; the same command resumes from there\n"
+    assert ended == [-signal.SIGTERM], "the first run got the signal, and no other run was started"
 
 
 def test_a_killed_comparison_leaves_no_run_behind(tmp_path: Path, log: Path) -> None:
@@ -245,6 +260,6 @@ def test_a_signal_while_a_run_is_being_started_stops_that_run(monkeypatch: pytes
 
     monkeypatch.setattr(child.subprocess, "Popen", interrupted)
     with pytest.raises(Interrupted):
-        commands.call(["timeit", "--number", "1", "--repeat", "1", "import time; time.sleep(20)"])
+        commands.call(SLEEP)
     assert commands.process is not None
     assert commands.process.returncode == -signal.SIGTERM
