@@ -151,7 +151,7 @@ def test_a_run_with_an_environment_that_is_none_is_named_and_not_averaged(
     comparison = compared(tmp_path)
     row = rows_of(comparison)["fp32"]
     assert (row.status, row.seeds) == ("failed", 2)
-    assert str(row.reason).startswith(f"seed 0: {file}: {fault}")
+    assert str(row.reason).startswith(f"seed 0: {file.relative_to(tmp_path)}: {fault}")
     assert row.mean == pytest.approx(0.915)
     assert comparison.environment is not None
     assert comparison.environment.device.name == "Some CPU, 2 threads"  # of another run
@@ -254,7 +254,7 @@ def test_a_damaged_summary_is_no_missing_run(tmp_path: Path, text: str, fault: s
     file.write_text(text)
     row = rows_of(compared(tmp_path))["bf16"]
     assert (row.status, row.seeds) == ("failed", 2)
-    assert f"seed 0: {file}: {fault}" in str(row.reason)
+    assert f"seed 0: {file.relative_to(tmp_path)}: {fault}" in str(row.reason)
 
 
 @pytest.mark.parametrize(
