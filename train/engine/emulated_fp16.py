@@ -5,8 +5,8 @@ math": products are accumulated in FP32), so the range, the rounding of every st
 overflow to infinity are those of fp16, and gradient scaling has real work to do. Throughput on this path is
 about that of FP32; it says nothing about fp16 hardware.
 
-It is the same on every CPU. PyTorch's own fp16 convolution falls to a scalar loop without fp16 units (README.md has
-the ratio), and where a CPU has them (AVX512-FP16), its backward pass still does.
+It is the same on every CPU. PyTorch's own fp16 convolution falls to a scalar loop without fp16 units (train/README.md
+has the ratio), and where a CPU has them (AVX512-FP16), its backward pass still does.
 """
 
 from collections.abc import Callable, Iterator
