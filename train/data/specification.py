@@ -57,8 +57,12 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class Splits:
-    """The batches of a data set. `held_out` is the part of the training split that is evaluated, not trained on."""
+    """The batches of a data set. `held_out` is the part of the training split that is evaluated, not trained on.
+
+    `content_sha256` is the SHA-256 of what all splits hold, inputs and labels; None where it is not known.
+    """
 
     train: Batches
     evaluation: Batches
     held_out: Batches | None = None
+    content_sha256: str | None = None
