@@ -237,7 +237,7 @@ class Run:
     def _compute_throughput(self) -> float:
         """Samples per second of steps at rate 0 on one batch that is on the device already: the last thing to do."""
         trainer, batch, device = self.trainer, self.prepared.first_batch, self.setup.device
-        self.setup.model.train()
+        trainer.train_mode()
         before = trainer.step_count, trainer.applied_step, trainer.schedule
         trainer.schedule = lambda step: 0.0
         steps = 0
