@@ -14,7 +14,8 @@ from reports.records.config import read_config
 from reports.records.files import read_record, write_record, write_text
 from reports.records.metric import Metric
 from reports.records.metrics import read_lines, to_line
-from tests.tracking.conftest import RESULTS, assert_whole
+from reports.records.summary import read_summary
+from tests.tracking.conftest import ONCE, RESULTS, assert_whole, machine_of
 from tests.tracking.wandb_server import WandbServer
 from train import sync
 from train.comparison_view import comparison_view
@@ -46,10 +47,20 @@ def test_a_record_that_was_never_tracked_arrives_whole(server: WandbServer, reco
     assert there.upserted["displayName"] == "resnet20_digits-fp16-s0"
     assert there.upserted["tags"] == ["resnet", "resnet20", "digits", "fp16"]
     config = {name: entry["value"] for name, entry in there.config.items() if name != "_wandb"}
-    assert config == {**read_config(record / "config.yaml").model_dump(), "precision": "fp16", "seed": 0}
+    assert config == {
+        **read_config(record / "config.yaml").model_dump(),
+        **machine_of(record),
+        "precision": "fp16",
+        "seed": 0,
+    }
     axes = there.config["_wandb"]["value"]["m"]
-    assert [axis.get("1", axis.get("2")) for axis in axes] == ["train/step", "*"]
+    assert [axis.get("1", axis.get("2")) for axis in axes[:2]] == ["train/step", "*"]
     assert axes[1]["5"] == 1, "the step axis of every metric is the first one"
+    values = [row["eval/accuracy"] for row in read_lines(record / "metrics.jsonl")[0] if "eval/accuracy" in row]
+    assert there.summary["eval/accuracy"] == {"max": max(values), "last": values[-1]}
+    saved = read_summary(record / "summary.json").final["memory/saved_for_backward_mib"]
+    assert there.summary["memory/saved_for_backward_mib"] == saved
+    assert "throughput/reason" not in there.summary, "it was measured in the end"
     assert f"W&B: {server.url}/tester/amp-zoo/runs/{run_id}" in capfd.readouterr().out
     assert "wandb-metadata.json" not in there.files, "this machine is not the run's"
 
@@ -94,7 +105,12 @@ def test_a_killed_run_is_uploaded_up_to_its_last_whole_line(server: WandbServer,
     assert "4 rows, failed; damaged lines left out of metrics.jsonl: 1" in capfd.readouterr().out
     [there] = server.runs.values()
     assert there.project == "other"
-    assert there.history == [pytest.approx({**row, "_step": step}, nan_ok=True) for step, row in enumerate(rows)]
+    assert len(there.history) == 4
+    for step, (sent, row) in enumerate(zip(there.history, rows, strict=True)):
+        series = {name: value for name, value in row.items() if name not in ONCE}
+        assert sent == pytest.approx({**series, "_step": step}, nan_ok=True)
+    assert there.summary["memory/saved_for_backward_mib"] == rows[-1]["memory/saved_for_backward_mib"]
+    assert there.upserted["jobType"] == "fp16"
     assert (there.summary["status"], there.exit_code) == ("failed", 1)
     assert there.summary["reason"] == "no summary.json: the run was killed"
 
@@ -209,7 +225,7 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
     assert f"left out: {experiment / 'bf16-s0'} is not the folder of a run" in capfd.readouterr().out
     assert len(server.runs) == 3
     for name in ("fp32-s0", "fp16-s0"):
-        assert_whole(server.runs[replay(experiment / name).run_id], experiment / name)
+        assert_whole(server.runs[str(replay(experiment / name).environment.run_id)], experiment / name)
     there = server.runs["979fadb1-fp32-fp16-bf16-1"]
     assert there.upserted["jobType"] == "comparison"
     assert there.upserted["displayName"] == "resnet20_digits-comparison"

@@ -15,13 +15,15 @@ from unittest.mock import MagicMock
 import pytest
 
 from reports.records.config import read_config
+from reports.records.environment import Environment, RunPrecision
+from reports.records.metric import ACCURACY
 from reports.records.metrics import Figure
 from reports.records.summary import Summary
 from tests.tracking.conftest import FAKE_KEY, RESULTS
 from tests.tracking.wandb_server import WandbServer
 from train.tracking import wandb_run
 from train.tracking.runs import track_run
-from train.tracking.wandb_run import WandbRun, mode
+from train.tracking.wandb_run import WandbRun, chosen_mode
 
 FINISHED = Summary(status="finished", skipped_steps=1)
 INTERRUPTED = Summary(status="interrupted", reason="SIGTERM")
@@ -30,9 +32,10 @@ ROWS: list[dict[str, Figure]] = [{"train/step": step, "train/loss": 1.0 / step} 
 SENT = [{**row, "_step": number} for number, row in enumerate(ROWS)]
 
 
-def tracker(folder: Path) -> WandbRun:
+def tracker(folder: Path, smoke: bool = False) -> WandbRun:
     config = read_config(RESULTS / "fp16-s0" / "config.yaml")
-    return track_run(folder, "abcd1234", config, "fp16", 0)
+    precision = RunPrecision(requested="fp16")
+    return track_run(folder, config, Environment(run_id="abcd1234", precision=precision, seed=0), ACCURACY, smoke)
 
 
 def track(run: WandbRun, history: int = 0, end: int = len(ROWS), summary: Summary = FINISHED, status: int = 0) -> None:
@@ -153,22 +156,22 @@ def test_w_and_b_gets_the_limits_and_how_the_run_ended(
 
 def test_the_mode_follows_variable_then_key_then_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_MODE")
-    assert mode() == "offline"
+    assert chosen_mode() == "offline"
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine api.wandb.ai login user password {FAKE_KEY}\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    assert mode() == "online"
+    assert chosen_mode() == "online"
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-    assert mode() == "offline"
+    assert chosen_mode() == "offline"
     netrc.write_text(f"machine wandb.example.org login user password {FAKE_KEY}\n")
-    assert mode() == "online"
+    assert chosen_mode() == "online"
     netrc.unlink()
-    assert mode() == "offline"
+    assert chosen_mode() == "offline"
     monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
-    assert mode() == "online"
+    assert chosen_mode() == "online"
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert mode() == "disabled"
+    assert chosen_mode() == "disabled"
 
 
 def test_disabled_leaves_no_trace(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
