@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from reports.pages import charts, style, table
+from reports.pages.text_table import MISSING
 from reports.records.comparison import Comparison, Row
 from reports.records.layout import BENCHMARK, COMPARISON, REPORT
-from reports.records.summary import FINISHED
 from train.tracking.runs import ComparisonView
 
 RECORDS = (COMPARISON, "results.csv", "results.md", BENCHMARK, REPORT)
@@ -23,11 +23,10 @@ def comparison_view(folder: Path, comparison: Comparison) -> ComparisonView:
 
 
 def _sentence(row: Row) -> str:
-    """The verdict on one precision."""
-    if row.status != FINISHED and not row.seeds:
+    """The verdict on one precision, and the figures that were measured."""
+    if not row.seeds:
         return f"{row.precision}: {row.status}, {row.reason}."
     name = row.metric.label if row.metric else "metric"
-    return (
-        f"{row.precision}: {table.verdict(row)}, {name} {table.measure(row)}, {table.difference(row)} vs FP32, "
-        f"speed-up {table.speedup(row)}."
-    )
+    texts = {name: table.measure(row), "difference vs FP32": table.difference(row), "speed-up": table.speedup(row)}
+    figures = [f"{what} {text}" for what, text in texts.items() if text != MISSING]
+    return f"{row.precision}: {', '.join([table.verdict(row), *figures])}."

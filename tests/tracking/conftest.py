@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import wandb
 from reports.records.config import read_config
 from reports.records.environment import Environment
 from reports.records.files import read_record
-from reports.records.metrics import read_lines
+from reports.records.metrics import Figure, read_lines
 from reports.records.summary import read_summary
 from tests.tracking.wandb_server import ServedRun, WandbServer
 
@@ -57,12 +57,17 @@ def machine_of(folder: Path) -> dict[str, object]:
     }
 
 
-def assert_whole(there: ServedRun, folder: Path) -> None:
-    """What the server has is the figures of metrics.jsonl, row by row, and summary.json."""
-    rows, _ = read_lines(folder / "metrics.jsonl")
+def assert_rows(there: ServedRun, rows: Sequence[Mapping[str, Figure]]) -> None:
+    """What the server has is the series of `rows`, row by row, and not a text among them."""
     for step, (sent, row) in enumerate(zip(there.history, rows, strict=True)):
         series = {name: value for name, value in row.items() if name not in ONCE}
         assert sent == pytest.approx({**series, "_step": step}, nan_ok=True)
+
+
+def assert_whole(there: ServedRun, folder: Path) -> None:
+    """What the server has is the series of metrics.jsonl, row by row, and summary.json."""
+    rows, _ = read_lines(folder / "metrics.jsonl")
+    assert_rows(there, rows)
     metrics = {name for row in rows for name in row}
     own = {name: value for name, value in there.summary.items() if not name.startswith("_") and name not in metrics}
     assert own == read_summary(folder / "summary.json").model_dump(mode="json", exclude_none=True)

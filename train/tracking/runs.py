@@ -85,8 +85,13 @@ def track_comparison(
     arguments = _arguments(config, environment, "comparison", "comparison") | {"notes": view.conclusion}
     mode = "disabled" if comparison.smoke else chosen_mode()
     tracker = WandbRun(folder, run_id, arguments, project, live, mode=mode)
+
+    def show(run: "wandb.Run") -> None:
+        if run.summary.get("view_sha256") != digest:
+            _log_view(run, config, view)
+
     tracker.open()
-    sent = tracker.call("report", lambda run: run.summary.get("view_sha256") == digest or _show(run, config, view))
+    sent = tracker.call("report", show)
     rows = {row.precision: row.model_dump(exclude_none=True) for row in comparison.rows}
     values = {**rows, "view_sha256": digest} if sent else rows
     tracker.end(values, ["comparison", *view.pages], 0 if comparison.succeeded else 1)
@@ -117,7 +122,7 @@ def replay(folder: Path) -> RunRecord:
     if not rows:
         raise Refused(f"{folder} has no metrics: {layout.METRICS} is missing or has no whole line")
     if summary is killed:
-        killed.final = {name: value for row in rows for name, value in row.items()}
+        killed.final |= metrics.newest(rows)
     return RunRecord(config, environment, rows, damaged_lines, summary)
 
 
@@ -137,7 +142,7 @@ def _arguments(config: Experiment, environment: Environment, job_type: str, name
     return {**names, "tags": tags, "config": {**config.model_dump(), **machine}}
 
 
-def _show(run: "wandb.Run", config: Experiment, view: ComparisonView) -> None:
+def _log_view(run: "wandb.Run", config: Experiment, view: ComparisonView) -> None:
     import wandb
 
     artifact = wandb.Artifact(config.group, type="results")
