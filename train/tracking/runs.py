@@ -55,10 +55,11 @@ def track_run(
     project: str | None = None,
     live: bool = True,
 ) -> WandbRun:
-    """The W&B run of one run, to be opened; `metric` decides. Raises ValueError when `environment` is of no run."""
+    """The W&B run of one run, to be opened; `metric` decides, and `environment` is that of a run."""
     run_id, precision, seed = environment.run_id, environment.precision.requested, environment.seed
-    if run_id is None or precision is None or seed is None:
-        raise ValueError("run_id, seed or precision.requested is missing")
+    assert run_id is not None
+    assert precision is not None
+    assert seed is not None
     arguments = _arguments(config, environment, precision, layout.run_name(precision, seed))
     arguments["tags"].append(precision)
     arguments["config"] |= {"precision": precision, "seed": seed}
@@ -129,17 +130,15 @@ def replay(folder: Path) -> RunRecord:
 def _arguments(config: Experiment, environment: Environment, job_type: str, name: str) -> dict[str, Any]:
     """What `wandb.init` is given: the names, and as config the experiment and what it ran on."""
     device, source = environment.device, environment.git
-    machine = {
-        "config_sha256": config.digest(),
-        "device": {"type": device.type, "name": device.name},
-        "threads": environment.cpu.threads,
-        "versions": environment.versions,
-        "commit": source.commit,
-        "dirty": source.dirty,
-    }
+    hardware = {"device": {"type": device.type, "name": device.name}, "threads": environment.cpu.threads}
+    software = {"versions": environment.versions, "commit": source.commit, "dirty": source.dirty}
     names = {"group": config.group, "job_type": job_type, "name": f"{config.name}-{name}"}
     tags = [config.model, config.arch, config.data.name]
-    return {**names, "tags": tags, "config": {**config.model_dump(), **machine}}
+    return {
+        **names,
+        "tags": tags,
+        "config": {**config.model_dump(), "config_sha256": config.digest(), **hardware, **software},
+    }
 
 
 def _log_view(run: "wandb.Run", config: Experiment, view: ComparisonView) -> None:
