@@ -134,11 +134,8 @@ def _arguments(config: Experiment, environment: Environment, job_type: str, name
     software = {"versions": environment.versions, "commit": source.commit, "dirty": source.dirty}
     names = {"group": config.group, "job_type": job_type, "name": f"{config.name}-{name}"}
     tags = [config.model, config.arch, config.data.name]
-    return {
-        **names,
-        "tags": tags,
-        "config": {**config.model_dump(), "config_sha256": config.digest(), **hardware, **software},
-    }
+    values = {**config.model_dump(), "config_sha256": config.digest(), **hardware, **software}
+    return {**names, "tags": tags, "config": values}
 
 
 def _log_view(run: "wandb.Run", config: Experiment, view: ComparisonView) -> None:
