@@ -73,7 +73,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
         monkeypatch.setattr(compare.Experiments, "_train", train)
         monkeypatch.setattr(compare.Experiments, "_benchmark", benchmark)
         monkeypatch.setattr(experiment_page, "write", lambda folder, comparison: None)
-        monkeypatch.setattr(compare, "comparison_view", lambda folder, comparison: ComparisonView([], [], {}))
+        monkeypatch.setattr(compare, "comparison_view", lambda folder, comparison: ComparisonView("", [], [], {}, []))
         return runs
 
     return use
