@@ -48,10 +48,12 @@ SHARED = ("config_sha256", "source_sha256", "data_sha256", *PLACE)
 
 
 def recorded_identity(summary: Summary, environment: Environment | None) -> Identity:
-    """The identity in a run's records. Where its attempts do not say where they ran, the threads alone are known."""
-    last = environment.attempts[-1] if environment and environment.attempts else None
-    threads = environment.cpu.threads if environment else None
-    place = last.place if last and last.place else Place(threads=threads)
+    """The identity in a run's records. Where its attempts do not say where they ran, little of it is known."""
+    place = Place()
+    if environment is not None:
+        recorded = [attempt.place for attempt in environment.attempts if attempt.place]
+        known = environment.place
+        place = recorded[-1] if recorded else Place(device=known.device, threads=known.threads)
     return Identity(**{name: getattr(summary, name) for name in HASHES}, place=place)
 
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -323,6 +324,78 @@ def test_resume_from_a_file_goes_on_from_its_step(fp32: Outcome, tmp_path: Path)
     assert "resumes from step 6 of 12" in rest.out
     assert [attempt.from_step for attempt in rest.environment.attempts] == [0, 6], "the earlier attempt is part of it"
     assert list(rest.losses) == list(range(1, 13)), "the history comes along"
+
+
+def _without(*path: str) -> Callable[[dict[str, Any]], None]:
+    def remove(state: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            state = state[key]
+        del state[path[-1]]
+
+    return remove
+
+
+def _with(value: object, *path: str) -> Callable[[dict[str, Any]], None]:
+    def put(state: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            state = state[key]
+        state[path[-1]] = value
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [
+        (_without("trainer"), "is not one of a run: trainer: field required"),
+        (_without("history"), "is not one of a run: history: field required"),
+        (_without("identity", "config"), "is not one of a run: identity.config: field required"),
+        (_with(5, "identity", "config"), "is not one of a run: identity.config: input should be a valid object, not 5"),
+        (_without("identity", "config", "model"), "is not one of a run: model: field required"),
+        (_with(1, "extra"), "is not one of a run: extra: extra inputs are not permitted, not 1"),
+        (_with("x", "progress", "best"), 'is not one of a run: progress.best: input should be a valid number, not "x"'),
+        (_with(1, "progress", "extra"), "is not one of a run: progress.extra: extra inputs are not permitted, not 1"),
+        (_with([], "attempts"), "is not one of a run: attempts: list should have at least 1 item"),
+        (_with("x", "meter", "steps"), "is not one of a run: meter.steps"),
+        (_without("meter", "steps"), "does not fit this run: KeyError: 'steps'"),
+        (_without("trainer", "model"), "does not fit this run: KeyError: 'model'"),
+        (_with(None, "trainer", "model"), "does not fit this run: TypeError: "),
+        (_without("trainer", "model", "fc.bias"), "does not fit this run: RuntimeError: "),
+        (_with(torch.zeros(3), "trainer", "model", "fc.bias"), "does not fit this run: RuntimeError: "),
+        (_with(torch.zeros(3), "trainer", "model", "other"), "does not fit this run: RuntimeError: "),
+        (_with("x", "trainer", "step"), "does not fit this run: ValueError: "),
+        (_with([], "trainer", "optimizers"), "does not fit this run: ValueError: "),
+        (_with({}, "random"), "does not fit this run: KeyError: 'python'"),
+    ],
+)
+def test_a_checkpoint_with_other_parts_is_refused_in_one_line(
+    edit: Callable[[dict[str, Any]], None], fault: str, fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    file = folder / "checkpoints" / "last.pt"
+    state = torch.load(file)
+    edit(state)
+    torch.save(state, file)
+    before = snapshot(folder)
+    done = run(tmp_path)
+    assert done.status == 2
+    assert done.err.startswith(f"error: checkpoint {file} {fault}")
+    assert done.err.count("\n") == 1
+    assert snapshot(folder) == before
+
+
+def test_the_best_weights_come_along_to_another_folder(fp32: Outcome, tmp_path: Path) -> None:
+    last = fp32.folder / "checkpoints" / "last.pt"
+    rest = run(tmp_path / "with", options=("--resume", str(last)))
+    assert rest.summary.best == fp32.summary.best
+    best = rest.folder / "checkpoints" / "best.pt"
+    assert best.read_bytes() == last.with_name("best.pt").read_bytes()
+    alone = shutil.copy(last, tmp_path / "alone.pt")
+    rest = run(tmp_path / "without", options=("--resume", str(alone)))
+    assert rest.status == 0
+    assert rest.summary.best == {"eval/accuracy": None}, "a best value has its weights, or is none"
+    assert not (rest.folder / "checkpoints" / "best.pt").exists()
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])

@@ -58,8 +58,6 @@ class RunFolder:
         # A longer run that is killed from here on must not pass for the finished shorter one.
         (self.path / layout.SUMMARY).unlink(missing_ok=True)
         attempt.started = datetime.now(UTC).isoformat(timespec="seconds")
-        # Of each attempt, because a source that had changes in one of them is not made clean by the next.
-        attempt.git, attempt.place = environment.git, environment.place
         changes = self.resumed.changes if self.resumed else []
         attempt.changed = {change.key: (change.before, change.after) for change in changes}
         self.attempts.append(attempt)
@@ -78,11 +76,11 @@ def open_folder(path: Path, wanted: Wanted, resume: str) -> RunFolder:
     Raises `Refused` when the folder cannot be written or is in use, when it or the checkpoint is of another run or of
     one that would not be built so again, and when there is no whole checkpoint of a run that has written one.
     """
-    lock = _make_and_lock(path)
+    lock = lock_folder(path)
     if resume == "never" and _holds_a_run(path):
         _move_aside(path)
-        lock = _make_and_lock(path)
-    environment = _environment(path)
+        lock = lock_folder(path)
+    environment = recorded_environment(path)
     folder = RunFolder(path, (environment and environment.run_id) or uuid.uuid4().hex[:8], lock)
     before = _configuration(path)
     if before is not None:
@@ -96,7 +94,8 @@ def open_folder(path: Path, wanted: Wanted, resume: str) -> RunFolder:
     found = newest(path) if resume in POLICIES else (Path(resume), read_state(Path(resume), path))
     if found is None:
         _require_nothing_lost(path, wanted.checkpoint_every)
-    else:
+    (path / LAST).parent.mkdir(exist_ok=True)
+    if found is not None:
         folder.resumed = _resumed(*found, wanted, anywhere=resume not in ("auto", "never"))
         folder.run_id = found[1].run_id if resume in POLICIES else folder.run_id
         folder.attempts = list(found[1].attempts)
@@ -106,11 +105,12 @@ def open_folder(path: Path, wanted: Wanted, resume: str) -> RunFolder:
 def require_reusable(
     path: Path, summary: Summary, environment: Environment | None, identity: Identity, anywhere: bool = False
 ) -> None:
-    """Raise `Refused` where the finished run in `path` would not be made so again, on this machine or `anywhere`."""
+    """Raise `Refused` where the run in `path`, with this `summary`, would not be made so again, here or `anywhere`."""
     fields = BUILT if anywhere else (*BUILT, *PLACE)
     if changes := identity_differences(recorded_identity(summary, environment), identity, fields):
         raise Refused(
-            f"{path} is finished, but would not be the same run now: {in_words(changes)}. {_same_threads(changes)}"
+            f"{path} is {summary.status}, but would not be the same run now: {in_words(changes)}. "
+            f"{_same_threads(changes)}"
             "Delete that folder, or choose another --out; a run by itself starts again with --resume never"
         )
 
@@ -146,7 +146,8 @@ def _require_nothing_lost(path: Path, checkpoint_every: int) -> None:
         raise Refused(f"{path} has trained, but its checkpoint {LAST} is missing; {START_AGAIN}")
 
 
-def _environment(path: Path) -> Environment | None:
+def recorded_environment(path: Path) -> Environment | None:
+    """The environment.json of the run in `path`; None where there is none, or none that can be read."""
     try:
         return read_record(Environment, path / layout.ENVIRONMENT)
     except ValueError:  # the checkpoint has what of it the run needs
@@ -168,29 +169,21 @@ def _holds_a_run(path: Path) -> bool:
     return any(file.is_file() and file.name != ".lock" for file in path.rglob("*"))
 
 
-def _make_and_lock(path: Path) -> IO[str]:
-    try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _not_writable(path, error) from None
-    return lock_folder(path)
-
-
 def lock_folder(path: Path) -> IO[str]:
-    """Hold the run folder for this process until the file is closed; raises `Refused` when another one holds it."""
+    """Make the folder of a run or comparison where it is missing, and hold it until the file that is given is closed.
+
+    Raises `Refused` when it cannot be written, and when another process holds it.
+    """
     try:
+        path.mkdir(parents=True, exist_ok=True)
         lock = (path / ".lock").open("w")
     except OSError as error:
-        raise _not_writable(path, error) from None
+        raise Refused(f"output folder {path} cannot be written: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise Refused(f"output folder {path} is in use by another process") from None
     return lock
-
-
-def _not_writable(path: Path, error: OSError) -> Refused:
-    return Refused(f"output folder {path} cannot be written: {error.strerror}")
 
 
 def _move_aside(path: Path) -> None:

@@ -8,12 +8,14 @@ import sysconfig
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import torch
 from torch import nn
 
+from reports.records.config import Experiment
 from reports.records.environment import Machine
 from reports.records.identity import Identity
-from train.experiment.environment import ROOT
-from train.experiment.setup import Setup
+from train.experiment.environment import ROOT, describe
+from train.experiment.setup import Script, Setup, build_model, digest_of
 
 LIBRARIES = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -30,6 +32,32 @@ def identity_of(wired: Setup, machine: Machine) -> Identity:
         data_sha256=wired.data.content_sha256,
         place=machine.place,
     )
+
+
+class Identities:
+    """The identities that the runs of an experiment would have now, by seed.
+
+    The data are loaded once and each seed's model is built once, on the CPU and when first asked for. The data order,
+    which follows from the data and the seed, is left out.
+    """
+
+    def __init__(self, script: Script, config: Experiment, device: torch.device) -> None:
+        self.script, self.config, self.device = script, config, device
+        self.known: dict[int, Identity] = {}
+
+    def of_seed(self, seed: int) -> Identity:
+        """Raises `Refused` for a model that cannot be built, and for data."""
+        if seed not in self.known:
+            cpu = torch.device("cpu")
+            model = build_model(self.script.build, self.config, seed, cpu)
+            shared = next(iter(self.known.values()), None) or Identity(
+                config_sha256=self.config.digest(),
+                source_sha256=source_digest(self.script.build, model),
+                data_sha256=self.script.task.data(self.config, seed, cpu, smoke=False).content_sha256,
+                place=describe(self.device).place,
+            )
+            self.known[seed] = shared.model_copy(update={"initial_weights_sha256": digest_of(model)})
+        return self.known[seed]
 
 
 def source_files(build: Callable[..., object], model: nn.Module) -> list[Path]:

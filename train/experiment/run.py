@@ -121,7 +121,10 @@ class Run:
         self.final_weights: str | None = None
         history = self._resume() if folder.resumed is not None else ""
         own = Environment(**dict(machine), precision=self._precision(), seed=self.setup.seed)
-        folder.begin(self.setup.config, own, Attempt(command=services.command, from_step=self.trainer.step_count))
+        # Of each attempt, because a source that had changes in one of them is not made clean by the next.
+        attempt = Attempt(git=machine.git, place=identity.place, command=services.command)
+        attempt.from_step = self.trainer.step_count
+        folder.begin(self.setup.config, own, attempt)
         config, precision, seed = self.setup.config, self.setup.precision.name, self.setup.seed
         tracker = services.track(folder.path, folder.run_id, config, precision, seed)
         self.record = RunRecord(folder.path, history, tracker)
