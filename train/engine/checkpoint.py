@@ -39,7 +39,6 @@ def save(path: Path, state: dict[str, Any], previous: Path | None = None) -> Non
         if previous is not None and path.exists():
             path.replace(previous)
         partial.replace(path)
-        _sync_folder(path.parent)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         number, fault = _fault_of_system(error)
         raise OSError(number, f"the checkpoint could not be written: {fault}", str(path)) from error
@@ -82,15 +81,6 @@ def _fault_of_system(error: BaseException) -> tuple[int, str]:
             return cause.errno, cause.strerror or str(cause)
         cause = cause.__cause__ or cause.__context__
     return errno.EIO, str(error)
-
-
-def _sync_folder(path: Path) -> None:
-    """Make the renames in a folder last through a power cut."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _verify(path: Path) -> None:

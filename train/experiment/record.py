@@ -67,9 +67,9 @@ class RunRecord:
         self.tracker.log(row)
 
     def history(self) -> str:
-        """All lines, which are on the disk when this returns."""
+        """All lines, for a checkpoint; it needs them on the disk only as a part of itself."""
         with naming(self.folder / METRICS):
-            self._sync()
+            self.file.flush()
             self.file.seek(0)
             return self.file.read()
 
@@ -85,7 +85,8 @@ class RunRecord:
         """Write summary.json and end the tracker. Raises OSError naming the file that the disk does not take."""
         try:
             with contextlib.suppress(OSError):  # what `log` could not write and has named
-                self._sync()
+                self.file.flush()
+                os.fsync(self.file.fileno())  # a summary on the disk has its history there
             with contextlib.suppress(OSError):
                 self.file.close()
             write_record(self.folder / SUMMARY, summary)
@@ -95,7 +96,3 @@ class RunRecord:
     def _count(self, row: Mapping[str, Figure]) -> None:
         self.newest |= row
         self.nonfinite_loss_steps += int(row.get("train/nonfinite_loss_steps", 0))
-
-    def _sync(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
