@@ -21,7 +21,7 @@ from reports.records import layout
 from reports.records.comparison import INCONCLUSIVE, VERDICTS, Comparison, Plan
 from reports.records.config import NOT_COMPUTED
 from reports.records.files import write_record
-from reports.records.summary import FAILED, FINISHED, Summary, read_summary
+from reports.records.summary import FAILED, FINISHED, INTERRUPTED, Summary, read_summary
 from train.cli import options, signals, terminal
 from train.cli.child import Child
 from train.cli.scripts import script_of
@@ -29,7 +29,8 @@ from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.engine.precision import require_available
 from train.experiment import environment
-from train.experiment.folder import previous_config, require_same
+from train.experiment.folder import lock_folder, previous_config, recorded_environment, require_reusable, require_same
+from train.experiment.identity import Identities
 from train.tracking.runs import track_comparison
 
 
@@ -64,7 +65,8 @@ class Experiments:
     def __init__(
         self, path: Path, overrides: Sequence[str], precisions: str, device: str, out: Path, smoke: bool
     ) -> None:
-        self.config = script_of(path, overrides).read(path, overrides, smoke)
+        self.script = script_of(path, overrides)
+        self.config = self.script.read(path, overrides, smoke)
         self.precisions = list(dict.fromkeys(name.strip() for name in precisions.split(",")))
         self.device = environment.resolve_device(device)
         for precision in self.precisions:
@@ -81,6 +83,10 @@ class Experiments:
         Returns the exit status: that of the worst run; of good ones, whether they reached the verdict.
         """
         self._check(seeds, max_seeds, required)
+        with lock_folder(self.folder):
+            return self._compare(seeds, max_seeds, required, command)
+
+    def _compare(self, seeds: int, max_seeds: int | None, required: str | None, command: str) -> int:
         signals.on_stop(self.child.stop)
         plan = Plan(
             command=command,
@@ -129,11 +135,15 @@ class Experiments:
         if (required or max_seeds) and (layout.BASELINE not in self.precisions or len(self.precisions) < 2):
             option = "--require" if required else "--until-decided"
             raise Refused(f"{option}: a verdict needs {layout.BASELINE} and another precision among --precisions")
+        identities = Identities(self.script, self.config, self.device)
         for precision in self.precisions:
             for seed in range(max_seeds or seeds):
                 folder = self.folder / layout.run_name(precision, seed)
                 if not self.smoke and (previous := previous_config(folder)):
                     require_same(previous, self.config, folder, NOT_COMPUTED)
+                    summary = read_summary(folder / layout.SUMMARY)
+                    if summary.status in (FINISHED, INTERRUPTED):
+                        require_reusable(folder, summary, recorded_environment(folder), identities.of_seed(seed))
 
     def _train_all(self, seeds: Sequence[int]) -> int:
         """The exit status of the worst of all runs."""
@@ -153,13 +163,16 @@ class Experiments:
         if status < 0 or status not in options.STATUS.values():
             reason = f"killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
             earlier = read_summary(file) if file.exists() else Summary()
-            write_record(file, earlier.model_copy(update={"status": FAILED, "reason": reason}))
+            with lock_folder(file.parent):
+                write_record(file, earlier.model_copy(update={"status": FAILED, "reason": reason}))
             return options.STATUS["failed"]
         if status == options.STATUS["refused"]:
-            if not any(self._has_finished(other, seeds) for other in self.precisions):
+            begun = file.with_name(layout.CONFIG).exists()  # then it is that run which is refused, not the model
+            if begun or not any(self._has_finished(other, seeds) for other in self.precisions):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
-            write_record(file, Summary(status=FAILED, reason=f"refused: {self.child.reason}"))
+            with lock_folder(file.parent):
+                write_record(file, Summary(status=FAILED, reason=f"refused: {self.child.reason}"))
             return options.STATUS["failed"]
         return status
 

@@ -11,13 +11,11 @@ from reports.analysis.statistics import Judgement, drift, judge, mean, speedup, 
 from reports.records import layout
 from reports.records.comparison import Comparison, MetricResult, Plan, Row, RunResult
 from reports.records.files import read_record
+from reports.records.identity import PAIRED, SHARED, Identity, different, not_recorded, recorded_identity
 from reports.records.metric import Metric
 from reports.records.summary import FAILED, FINISHED
 
-# Equal for all precisions of a seed: otherwise the runs are no pair.
-PAIRED = ("initial_weights_sha256", "data_order_sha256")
-# Equal for all runs of a comparison.
-SHARED = ("config_sha256", "device", "metric", "eval_samples")
+JUDGED = ("device", "metric", "eval_samples")  # of the summaries, equal for all runs of a comparison
 PEAK = ("memory/peak_allocated_mib", "memory/peak_rss_mib")  # on CUDA, on a CPU
 SAVED = ("memory/saved_for_backward_mib",)
 Pairs = Sequence[tuple[RunResult, RunResult]]  # each run with the FP32 one of its seed
@@ -49,6 +47,7 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
         commits=sorted({source.commit for source in sources if source.commit}),
         committed=all(source.committed for source in (*sources, *([benchmark.git] if benchmark else []))),
         torch=sorted({str(environment.versions.get("torch")) for environment in environments}),
+        not_recorded=not_recorded(map(_identity, finished)),
     )
     comparison.rows = [_row(comparison, precision, why_unmeasured) for precision in plan.precisions]
     return comparison
@@ -73,12 +72,17 @@ def comparisons_in(results: Path) -> tuple[dict[Path, Comparison], dict[str, str
     return comparisons, left_out
 
 
-def _leave_out_unequal(runs: Sequence[RunResult], keys: Sequence[str], where: str) -> None:
+def _identity(run: RunResult) -> Identity:
+    return recorded_identity(run.summary, run.environment)
+
+
+def _leave_out_unequal(runs: Sequence[RunResult], fields: Sequence[str], where: str) -> None:
+    """Let none of the finished `runs` count where they differ in `fields` of their identity, or were judged apart."""
     finished = [run for run in runs if run.finished]
-    for key in keys:
-        if len({getattr(run.summary, key) for run in finished}) > 1:
-            for run in finished:
-                run.status, run.reason = FAILED, f"not paired: {key} differs between {where}"
+    keys = [key for key in JUDGED if len({getattr(run.summary, key) for run in finished}) > 1]
+    if keys := keys or different([_identity(run) for run in finished], fields):
+        for run in finished:
+            run.status, run.reason = FAILED, f"not paired: {', '.join(keys)} differs between {where}"
 
 
 def _row(comparison: Comparison, precision: str, why_unmeasured: str | None) -> Row:

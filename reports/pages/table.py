@@ -70,6 +70,8 @@ def notes(comparison: Comparison) -> list[str]:
     for what, several in (("version of PyTorch", comparison.torch), ("commit", commits)):
         if len(several) > 1:
             notes.append(f"Runs and speed are of more than one {what}: {', '.join(several)}.")
+    if comparison.not_recorded:
+        notes.append(f"Not recorded by all runs, and so not compared: {', '.join(comparison.not_recorded)}.")
     notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
         notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")

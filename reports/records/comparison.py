@@ -147,7 +147,10 @@ class Plan(Schema):
 
 
 class Comparison(Plan):
-    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs."""
+    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs.
+
+    `not_recorded` names what at least one of them does not record and which is therefore not compared.
+    """
 
     experiment: str
     smoke: bool = False
@@ -158,6 +161,7 @@ class Comparison(Plan):
     commits: list[str] = []
     committed: bool = False
     torch: list[str] = []
+    not_recorded: list[str] = []
 
     @property
     def metric(self) -> Metric | None:

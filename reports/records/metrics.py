@@ -42,9 +42,14 @@ def to_line(row: Mapping[str, Figure]) -> str:
 
 def read_lines(path: Path) -> tuple[list[dict[str, Figure]], int]:
     """The lines as they were logged, and how many were left out because they are no JSON object."""
+    return parse_lines(path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "")
+
+
+def parse_lines(text: str) -> tuple[list[dict[str, Figure]], int]:
+    """As `read_lines`, of the file's text."""
     rows: list[dict[str, Figure]] = []
     damaged = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+    for line in text.splitlines():
         try:
             value = from_json(json.loads(line))
         except (ValueError, RecursionError):

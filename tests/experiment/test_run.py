@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reports.analysis.run import read_run
 from reports.records.config import Experiment
 from reports.records.summary import Steps
 from tests.experiment.harness import (
@@ -439,6 +440,50 @@ def test_an_exception_ends_the_run_as_failed_and_it_can_go_on(training: bool, fp
 def test_the_next_run_of_the_process_is_not_touched_by_a_failed_one(fp32: Outcome, tmp_path: Path) -> None:
     assert run(tmp_path, precision="bf16", forward=Poisoned(range(3, 4))).status == 3
     assert_same_run(run(tmp_path), fp32)
+
+
+@pytest.mark.parametrize("log_every", [1, 10])
+def test_fp16_that_ends_on_losses_that_are_not_finite_has_diverged(log_every: int, tmp_path: Path) -> None:
+    steps = ("max_steps=8", f"log_every={log_every}", "eval_every=8", "checkpoint_every=8")
+    done = run(tmp_path, *steps, precision="fp16", forward=Poisoned(range(5, 9)))
+    assert done.status == 3
+    assert done.err == "diverged: step 8: the last 4 steps were skipped, with a loss of nan\n"
+    assert done.summary.status == "diverged"
+    assert done.summary.steps == Steps(planned=8, attempted=8, applied=4)
+
+
+def test_fp16_of_which_no_step_was_applied_has_diverged(tmp_path: Path) -> None:
+    done = run(tmp_path, "scaler.init_scale=1.0e+38", precision="fp16")
+    assert done.summary.steps == Steps(planned=12, attempted=12, applied=0)
+    assert done.status == 3
+    assert done.err == "diverged: step 12: none of the steps was applied\n"
+    assert "train/loss" not in done.rows[-1], "the window after the last step is empty and has no loss"
+    assert done.figure("train/loss") > 0
+
+
+def test_one_skipped_step_at_the_end_of_fp16_counts(tmp_path: Path) -> None:
+    done = run(tmp_path, precision="fp16", forward=Poisoned(range(12, 13)))
+    assert done.status == 0
+    assert math.isnan(done.losses[12])
+    assert done.summary.skipped_steps == 1
+    counted = read_run(done.folder.parent, "fp16", 0)
+    assert (counted.status, counted.reason) == ("finished", None)
+
+
+def test_weights_whose_loss_is_not_finite_are_never_the_best(tmp_path: Path) -> None:
+    def overflowing(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits, labels = image_classification.forward(model, batch)
+        first = not model.training and len(evaluated) < 5  # one batch of the trial run, four of an evaluation
+        evaluated.extend([1] * (not model.training))
+        return (logits * math.nan if first else logits), labels
+
+    evaluated: list[int] = []
+    done = run(tmp_path, forward=overflowing)
+    assert done.status == 0
+    assert math.isnan(done.column("eval/loss")[6])
+    assert math.isfinite(done.column("eval/accuracy")[6])
+    assert done.summary.best == {"eval/accuracy": done.column("eval/accuracy")[12]}
+    assert torch.load(done.folder / "checkpoints" / "best.pt")["trainer"]["step"] == 12
 
 
 def test_skips_in_the_summary_are_the_flagged_rows(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from scipy import stats
 
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.statistics import mean, speedup, standard_deviation
+from reports.pages import table
 from reports.records.files import write_record
 from reports.records.metric import Metric
 from reports.records.metrics import read_history
@@ -116,6 +117,71 @@ def test_runs_that_are_no_pair_are_flagged_and_not_averaged(tmp_path: Path, key:
     for row in rows.values():
         assert row.status == "failed"
         assert f"seed 1: not paired: {key} differs" in str(row.reason)
+
+
+PLACE = {"device": "cpu", "threads": 2, "cpu": "Some CPU", "versions": {"torch": "2"}, "builds": {"blas": "mkl"}}
+
+
+def recorded(folder: Path, **changes: object) -> dict[str, Any]:
+    """Keywords of a run that records its whole identity, with changes of it."""
+    place = {**PLACE, **{key: value for key, value in changes.items() if key in PLACE}}
+    hashes = {"source_sha256": "s", "data_sha256": "d"} | {
+        key: value for key, value in changes.items() if key not in PLACE
+    }
+    return {"environment": {"attempts": [{"place": place, "changed": {}}]}, **hashes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"source_sha256": "other"}, "source_sha256"),
+        ({"data_sha256": "other"}, "data_sha256"),
+        ({"threads": 1}, "threads"),
+        ({"cpu": "Some CPU of another generation"}, "cpu"),
+        ({"versions": {"torch": "3"}}, "versions.torch"),
+        ({"builds": {"blas": "openblas"}}, "builds.blas"),
+    ],
+)
+def test_runs_of_another_identity_are_not_averaged(tmp_path: Path, changes: dict[str, object], key: str) -> None:
+    for seed in range(3):
+        for precision in ("fp32", "bf16", "fp16"):
+            other = changes if (precision, seed) == ("bf16", 1) else {}
+            write_run(tmp_path, precision, seed, **recorded(tmp_path, **other))
+    comparison = compared(tmp_path)
+    assert comparison.not_recorded == []
+    assert {row.seeds for row in comparison.rows} == {2}
+    assert f"seed 1: not paired: {key} differs between the precisions of seed 1" in str(comparison.rows[1].reason)
+
+
+def test_seeds_of_another_identity_are_not_averaged(tmp_path: Path) -> None:
+    for seed in range(2):
+        for precision in ("fp32", "bf16", "fp16"):
+            write_run(tmp_path, precision, seed, **recorded(tmp_path, source_sha256=str(seed)))
+    comparison = compared(tmp_path, seeds=2)
+    assert {row.seeds for row in comparison.rows} == {0}
+    assert "source_sha256 differs between the seeds" in str(comparison.rows[0].reason)
+
+
+def test_what_some_runs_do_not_record_is_not_compared_and_said_once(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, **recorded(tmp_path))
+    comparison = compared(tmp_path)
+    assert {row.seeds for row in comparison.rows} == {3}
+    assert comparison.not_recorded == [
+        *("source of the model", "content of the data", "CPU", "versions of each attempt"),
+        "builds of the numerical libraries",
+    ]
+    [note] = [note for note in table.notes(comparison) if "ot recorded" in note]
+    assert note == f"Not recorded by all runs, and so not compared: {', '.join(comparison.not_recorded)}."
+
+
+def test_a_run_that_was_continued_on_another_machine_is_not_averaged(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    attempts = [{"changed": {}}, {"changed": {"threads": [1, 2], "log_every": [1, 5]}}]
+    write_run(tmp_path, "bf16", 1, environment={"attempts": attempts})
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row.seeds == 2
+    assert "seed 1: trained in parts on different machines (threads); retrain it with --resume never" in str(row.reason)
 
 
 def test_seeds_of_different_configurations_are_not_averaged(tmp_path: Path) -> None:
