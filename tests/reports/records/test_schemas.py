@@ -37,9 +37,8 @@ def test_blocks_of_a_benchmark_are_equally_many(seconds: dict[str, list[float]])
 
 def test_an_interval_over_the_rounds_of_one_process_is_not_read_as_one_over_starts() -> None:
     """As older comparisons recorded it."""
-    assert Speedup.model_validate({"value": 2.0, "low": 1.9, "high": 2.1}) == Speedup(
-        value=2.0, interval=None, starts=1
-    )
+    recorded = {"value": 2.0, "low": 1.9, "high": 2.1}
+    assert Speedup.model_validate(recorded) == Speedup(value=2.0, interval=None, starts=1)
 
 
 def test_a_published_row_stands_once_and_its_figure_is_finite(tmp_path: Path) -> None:
