@@ -7,7 +7,6 @@ only ratios are reported, each with its 95% interval over these process starts. 
 """
 
 import argparse
-import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from reports.records.files import write_record
 from train.data.images_in_memory import ImagesInMemory, Pixels
 from train.data.specification import DataSpec
 from train.engine.allocator import keep_freed_memory
-from train.engine.emulated_fp16 import emulated_fp16
+from train.engine.emulated_fp16 import emulate_fp16
 from train.engine.meter import synchronize
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
@@ -57,13 +56,13 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     half = precision == "fp16" and emulate and device.type == "cpu"
 
     def step() -> Tensor:
-        with emulated_fp16() if half else contextlib.nullcontext():
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
-                loss = F.cross_entropy(model(images), labels)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+        emulate_fp16(half)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            loss = F.cross_entropy(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         return loss
 
     return step

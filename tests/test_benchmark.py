@@ -1,6 +1,5 @@
 """The paired benchmark: the order of its blocks, and that it times whole steps."""
 
-import copy
 import inspect
 import io
 import os
@@ -148,7 +147,7 @@ class Measuring:
         """In place of a process: measure nothing, or fail."""
         self.calls.append(arguments)
         if len(self.calls) == self.failing:
-            self.experiments.child.reason = "RuntimeError: this model cannot be copied"
+            self.experiments.child.reason = "RuntimeError: could not create a primitive"
             return self.status
         benchmark.add_start(self.file, self.under, measured("fp32", "fp16"))
         return 0
@@ -197,7 +196,7 @@ def test_a_measurement_of_speed_that_is_interrupted_continues_with_the_missing_p
 def test_the_reason_of_a_process_that_could_not_measure_is_recorded(measuring: Measuring) -> None:
     measuring.failing = 1
     measuring.measure()
-    reason = "RuntimeError: this model cannot be copied"
+    reason = "RuntimeError: could not create a primitive"
     assert (measuring.record.starts, measuring.record.reason) == ([], reason)
     assert len(measuring.calls) == 1, "the others would fail too"
     assert read_benchmark(measuring.file) == (measuring.record, f"its speed was not measured: {reason}")
@@ -235,17 +234,17 @@ def test_a_damaged_record_of_speed_is_measured_again(measuring: Measuring) -> No
     assert len(measuring.calls) == 3
 
 
-def test_the_benchmark_of_a_model_that_cannot_be_copied_says_so(
+def test_the_benchmark_of_a_model_that_fails_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def uncopied(module: object) -> object:
-        raise RuntimeError("only leaf tensors can be copied")
+    def fail(step: object, device: object) -> dict[str, float]:
+        raise RuntimeError("could not create a primitive")
 
-    monkeypatch.setattr(copy, "deepcopy", uncopied)
+    monkeypatch.setattr(benchmark, "operator_times", fail)
     monkeypatch.setenv(REASON_FILE, str(tmp_path / "reason"))
     command = ["configs/lenet5_digits.yaml", "--smoke", "--precisions", "fp32", "--device", "cpu"]
     assert benchmark_command.main([*command, "--output", str(tmp_path / "benchmark.json")]) == 1
-    reason = "RuntimeError: only leaf tensors can be copied"
+    reason = "RuntimeError: could not create a primitive"
     assert (tmp_path / "reason").read_text() == reason
     assert capsys.readouterr().err.endswith(f"error: {reason}\n")
     assert not (tmp_path / "benchmark.json").exists()

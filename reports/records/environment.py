@@ -62,6 +62,7 @@ class EffectivePrecision(Schema):
     matrix_dtype: str | None = None
     arithmetic: str | None = None
     loss_scaling: bool | None = None
+    autocast_policy: str | None = None
     cuda_matmul_fp32: str | None = None
     cudnn_conv_fp32: str | None = None
     cpu_matmul_fp32: str | None = None

@@ -1,7 +1,7 @@
 """metrics.jsonl: one strict-JSON object a line, each with its `train/step`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,14 @@ class History:
     def rows_with(self, key: str) -> list[dict[str, float]]:
         """The lines that have `key`."""
         return [row for row in self.rows if key in row]
+
+
+def newest(rows: Iterable[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """The newest value of every figure, and why there is no throughput where none was measured."""
+    figures = {name: value for row in rows for name, value in row.items()}
+    if "throughput/samples_per_sec" in figures:
+        figures.pop("throughput/reason", None)  # of the warm-up
+    return figures
 
 
 def to_line(row: Mapping[str, Figure]) -> str:

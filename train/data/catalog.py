@@ -16,9 +16,13 @@ DIGIT_TOKENS = 18  # padding, and the pixel values 0 to 16
 
 @dataclass(frozen=True)
 class Embedded:
-    """Data in the installed packages or made by code: `digits_in_order` are the digits without a random split."""
+    """Data in the installed packages or made by code.
 
-    loader: Literal["digits", "digits_in_order", "pydoc", "number_words"]
+    What evaluates: a random fifth of `digits`, a random 40% of `digits_large_evaluation`, the last tenth of
+    `digits_in_order`.
+    """
+
+    loader: Literal["digits", "digits_large_evaluation", "digits_in_order", "pydoc", "number_words"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ TINY_SHAKESPEARE = Hub("karpathy/tiny_shakespeare", revision="refs/convert/parqu
 # Numbers of training samples are those of the Hub's data set cards.
 IMAGE_SETS = {
     "digits": ImageSet(DIGITS, 1437, classes=10, channels=1, size=32),
+    "digits_16x16": ImageSet(Embedded("digits_large_evaluation"), 1078, classes=10, channels=1, size=16),
     "digits_8x8": ImageSet(Embedded("digits_in_order"), 1617, classes=10, channels=1, size=8),
     "fashion_mnist": ImageSet(Hub("zalando-datasets/fashion_mnist"), 60_000, classes=10, channels=1, size=28),
     "cifar10": ImageSet(Hub("uoft-cs/cifar10"), 50_000, Columns(image="img"), classes=10, channels=3, size=32),

@@ -26,8 +26,7 @@ def load(spec: DataSpec) -> Splits:
     check_image_augmentation(spec, entry.streamed)
     source = spec.source_of(entry, stand_in="digits")
     if isinstance(source, Embedded):
-        in_order = {"digits": False, "digits_in_order": True}[source.loader]
-        return _in_memory(spec, *embedded.digit_images(entry.size, entry.channels, in_order))
+        return _in_memory(spec, *embedded.digit_images(entry.size, entry.channels, source.loader))
     if entry.streamed:
         return _streamed(spec, entry, source)
     splits = hub.splits(spec.name, source, entry.evaluation, (entry.columns.image, entry.columns.label))

@@ -115,17 +115,23 @@ class PeakMemory:
         self.device = device
         self.peaks: dict[str, float] = {}
         self.earlier: dict[str, float] = {}  # of earlier attempts of the same run
-        self.level: float | None = None
+        self.level: float | None = None  # None where it cannot be measured
+        self.tried = False
 
     def start(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return
-        if self.level is None:
+        if self.level is None and not self.tried:
+            self.tried = True
             return_freed_memory()  # memory that loading the data left free would hide the training's growth
             self.level = _status_mib("VmRSS")
-        if self.level is not None:
+        if self.level is None:
+            return
+        try:
             Path("/proc/self/clear_refs").write_text("5")
+        except OSError:  # read-only in some containers; a peak that was not reset would be of something else
+            self.level = None
 
     def restart(self) -> None:
         """Drop the peaks so far (of the warm-up) and keep the level."""

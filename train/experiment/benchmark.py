@@ -163,7 +163,7 @@ def steps_at_rate_0(wired: Setup, batch: Batch) -> Callable[[], Step]:
         trainer = wired.trainer_on_copy()
         # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
         trainer.schedule = lambda step: 0.0
-        trainer.model.train()
+        trainer.train_mode()
         return lambda: trainer.step([batch] * wired.config.accumulate)
 
     return build

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from reports.records.files import naming, write_record, write_text
 from reports.records.layout import METRICS, SUMMARY
-from reports.records.metrics import STEP, Figure, read_lines, to_line
+from reports.records.metrics import STEP, Figure, newest, read_lines, to_line
 from reports.records.summary import Summary
 
 
@@ -61,13 +61,9 @@ class RunRecord:
 
     def last(self) -> dict[str, Figure]:
         """The newest value of every figure."""
-        newest: dict[str, Figure] = {}
-        for row in self.rows:
-            newest |= row
-        newest.pop("train/nonfinite_loss_steps", None)
-        if "throughput/samples_per_sec" in newest:
-            newest.pop("throughput/reason", None)  # of the warm-up
-        return newest
+        figures = newest(self.rows)
+        figures.pop("train/nonfinite_loss_steps", None)
+        return figures
 
     def close(self, summary: Summary, exit_status: int) -> None:
         """Write summary.json and end the tracker. Raises OSError naming the file that the disk does not take."""

@@ -46,11 +46,11 @@ class Display(Protocol):
 class Services:
     """What the command gives a run. `command` is how it was called.
 
-    `track(folder, run_id, experiment, precision, seed)` starts a tracker, `display(title, steps, done)` a display,
+    `track(folder, experiment, environment, metric, smoke)` starts a tracker, `display(title, steps, done)` a display,
     and `stop_requested` says whether a signal asked the run to stop.
     """
 
-    track: Callable[[Path, str, Experiment, str, int], Tracker]
+    track: Callable[[Path, Experiment, Environment, Metric, bool], Tracker]
     display: Callable[[str, int, int], Display]
     stop_requested: Callable[[], bool]
     command: str
@@ -111,9 +111,10 @@ class Run:
         self.final_weights: str | None = None
         if folder.checkpoint is not None:
             self._resume()
-        folder.begin(self.setup.config, self._environment(), self._attempt())
+        described = self._environment()
+        folder.begin(self.setup.config, described, self._attempt())
         config, precision, seed = self.setup.config, self.setup.precision.name, self.setup.seed
-        tracker = services.track(folder.path, folder.run_id, config, precision, seed)
+        tracker = services.track(folder.path, config, described, self.setup.task.metric, self.setup.smoke)
         history = folder.checkpoint.history if folder.checkpoint else []
         self.record = RunRecord(folder.path, history, tracker)
         title = f"{config.name} {layout.run_name(precision, seed)}"
@@ -238,7 +239,7 @@ class Run:
         """Samples per second of whole steps at rate 0 on one batch on the device: the last thing to do."""
         trainer, batch, device = self.trainer, self.prepared.first_batch, self.setup.device
         micro_batches = [batch] * self.setup.config.accumulate
-        self.setup.model.train()
+        trainer.train_mode()
         before = trainer.step_count, trainer.applied_step, trainer.schedule
         trainer.schedule = lambda step: 0.0
         steps = 0
