@@ -87,7 +87,7 @@ def test_finished_runs_are_reused_and_missing_ones_filled_in(compared: Compared,
     again = run_comparison(tmp_path, "--seeds", "1")
     assert again.status == 0, again.err
     assert again.out.count("finished already, reused") == 2
-    assert "speed measured already, reused" in again.out
+    assert "speed measured already in 3 process starts, reused" in again.out
     assert "single run" in again.out
     assert written(folder, "fp*-s0/metrics.jsonl").items() >= before.items()
     weights = compared.summary("bf16-s0").final_weights_sha256

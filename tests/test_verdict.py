@@ -9,7 +9,7 @@ import pytest
 from reports.analysis.statistics import LOOKS, judge
 from reports.pages import experiment_page
 from reports.records import layout
-from reports.records.benchmark import Benchmark
+from reports.records.benchmark import Benchmark, Start
 from reports.records.comparison import EQUIVALENT, Comparison
 from reports.records.environment import EffectivePrecision, Environment, RunPrecision
 from reports.records.files import read_record, write_record, write_text
@@ -67,9 +67,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
             write_text(folder / layout.CONFIG, self.config.to_yaml())
             return 0
 
-        def benchmark(self: compare.Experiments, seeds: Sequence[int]) -> None:
+        def benchmark(self: compare.Experiments, seeds: Sequence[int], starts: int) -> None:
             seconds = {precision: [1.0] * 9 for precision in self.precisions}
-            record = Benchmark(seconds=seconds, samples_per_step=1, block_steps=1, config_sha256="c", device="Some CPU")
+            start = Start(seconds=seconds, samples_per_step=1, block_steps=1)
+            record = Benchmark(config_sha256="c", device="Some CPU", starts=[start])
             write_record(self.folder / layout.BENCHMARK, record)
 
         monkeypatch.setattr(compare.Experiments, "_train", train)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reports.analysis.run import read_run
-from reports.analysis.speed import paired_seconds, read_benchmark, samples_per_second, slower_in
-from reports.analysis.statistics import Judgement, drift, judge, mean, speedup, standard_deviation
+from reports.analysis.speed import read_benchmark, samples_per_second, slower_in, speedup_of
+from reports.analysis.statistics import Judgement, judge, mean, standard_deviation
 from reports.records import layout
 from reports.records.comparison import Comparison, MetricResult, Plan, Row, RunResult
 from reports.records.files import read_record
@@ -35,7 +35,7 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
     finished = [run for run in runs if run.finished]
     environments = [run.environment for run in finished if run.environment]
     sources = [source for environment in environments for source in environment.sources]
-    benchmark, why_unmeasured = read_benchmark(folder / layout.BENCHMARK, finished, publish)
+    benchmark, speed_fault = read_benchmark(folder / layout.BENCHMARK, finished, publish)
     comparison = Comparison(
         **plan.model_dump(),
         experiment=folder.name,
@@ -45,11 +45,11 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
         benchmark=benchmark,
         environment=next(iter(environments), None),
         commits=sorted({source.commit for source in sources if source.commit}),
-        committed=all(source.committed for source in (*sources, *([benchmark.git] if benchmark else []))),
+        committed=all(source.committed for source in (*sources, *(benchmark.sources if benchmark else []))),
         torch=sorted({str(environment.versions.get("torch")) for environment in environments}),
         not_recorded=not_recorded(map(_identity, finished)),
     )
-    comparison.rows = [_row(comparison, precision, why_unmeasured) for precision in plan.precisions]
+    comparison.rows = [_row(comparison, precision, speed_fault) for precision in plan.precisions]
     return comparison
 
 
@@ -85,15 +85,16 @@ def _leave_out_unequal(runs: Sequence[RunResult], fields: Sequence[str], where: 
             run.status, run.reason = FAILED, f"not paired: {', '.join(keys)} differs between {where}"
 
 
-def _row(comparison: Comparison, precision: str, why_unmeasured: str | None) -> Row:
+def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row:
     runs, benchmark = comparison.runs_of(precision), comparison.benchmark
     done, broken = [run for run in runs if run.finished], [run for run in runs if not run.finished]
     baseline = {run.seed: run for run in comparison.runs_of(layout.BASELINE) if run.finished}
     pairs = [(run, baseline[run.seed]) for run in done if run.seed in baseline]
     compared = [] if precision == layout.BASELINE else pairs
-    speed, seconds = samples_per_second(benchmark, precision), paired_seconds(benchmark, precision)
+    speed = samples_per_second(benchmark, precision)
     reasons = [f"seed {run.seed}: {run.reason}" for run in broken]
-    reasons += [why_unmeasured or "its speed was not measured"] if speed is None else []
+    if fault := speed_fault or ("its speed was not measured" if speed is None else None):
+        reasons.append(fault)
     skipped = [run.summary.skipped_steps for run in done if run.summary.skipped_steps is not None]
     row = Row(
         experiment=comparison.experiment,
@@ -102,8 +103,7 @@ def _row(comparison: Comparison, precision: str, why_unmeasured: str | None) -> 
         pairs=len(compared),
         looks=comparison.looks,
         samples_per_sec=speed,
-        speedup=speedup(*seconds) if seconds else None,
-        drift=drift(*seconds) if seconds else None,
+        speedup=speedup_of(benchmark, precision),
         slower_in=slower_in(benchmark, precision),
         peak_memory_mib=max(_figures(done, *PEAK), default=None),
         peak_ratio=_ratio(pairs, *PEAK),

@@ -65,13 +65,18 @@ def notes(comparison: Comparison) -> list[str]:
         notes.append("One seed: a difference between single runs cannot be told from noise.")
     if not comparison.committed:
         notes.append(f"Some of its source {UNCOMMITTED}: reports.build leaves such figures out.")
-    measured_at = comparison.benchmark.git.commit if comparison.benchmark else None
-    commits = dict.fromkeys(commit[:8] for commit in [*comparison.commits, measured_at] if commit)
-    for what, several in (("version of PyTorch", comparison.torch), ("commit", commits)):
+    benchmark = comparison.benchmark
+    measured_at = [source.commit for source in benchmark.sources] if benchmark else []
+    commits = dict.fromkeys(commit[:8] for commit in [*comparison.commits, *measured_at] if commit)
+    measured_with = [benchmark.torch.partition("+")[0]] if benchmark and benchmark.torch else []  # old ones: 2.1+cu118
+    versions = dict.fromkeys([*comparison.torch, *measured_with])
+    for what, several in (("version of PyTorch", versions), ("commit", commits)):
         if len(several) > 1:
             notes.append(f"Runs and speed are of more than one {what}: {', '.join(several)}.")
     if comparison.not_recorded:
         notes.append(f"Not recorded by all runs, and so not compared: {', '.join(comparison.not_recorded)}.")
+    if any(row.speedup and row.speedup.interval is None for row in comparison.rows):
+        notes.append("Speed was measured in one process start alone: no interval, since another start may differ.")
     notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
         notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
@@ -130,7 +135,9 @@ def speedup(row: Row) -> str:
     """Over FP32. The speed of emulated arithmetic must not pass for that of hardware that has the precision."""
     if row.is_baseline or row.speedup is None:
         return "baseline" if row.is_baseline else MISSING
-    return _join(estimate(row.speedup, 2, "x", reference=1), "(emulated)" if row.emulated else "")
+    value, interval = row.speedup.value, row.speedup.interval
+    text = estimate(interval, 2, "x", reference=1) if interval else number(value, 2, "x")
+    return _join(text, "(emulated)" if row.emulated else "")
 
 
 def measured(metric: Metric | None, value: float | None) -> str:
@@ -183,7 +190,7 @@ def _flat(row: Row) -> dict[str, Value]:
     flat: dict[str, Value] = {column: getattr(row, column, None) for column in COLUMNS}
     flat["metric"] = row.metric.key if row.metric else None
     flat["speedup"] = row.speedup.value if row.speedup else None
-    for column, interval in (("difference", row.interval), ("speedup", row.speedup)):
+    for column, interval in (("difference", row.interval), ("speedup", row.speedup and row.speedup.interval)):
         flat[f"{column}_low"] = interval.low if interval else None
         flat[f"{column}_high"] = interval.high if interval else None
     for other in row.others:
@@ -213,11 +220,8 @@ def _notes_on(row: Row) -> list[str]:
         notes.append(
             f"{row.precision} is inconclusive: {seeds} of such difference and spread would decide (80% power)."
         )
-    if drift := row.drift:
-        notes.append(
-            f"{row.precision}: its speed-up drifted from {drift.first:.2f}x to {drift.last:.2f}x, so it is rough."
-        )
-    if row.speedup and row.speedup.high < 1 and (operator := row.slower_in):
+    interval = row.speedup and row.speedup.interval
+    if interval and interval.high < 1 and (operator := row.slower_in):
         before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
         grew = f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32"
         notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")

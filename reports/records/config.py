@@ -75,7 +75,7 @@ class Optimizer(Section):
     lr: float = Field(gt=0, description="Peak learning rate")
     weight_decay: float = Field(0.0, ge=0, description="Of every parameter that decays")
     decay_norm_and_bias: Bool = Field(True, description="Parameters of one dimension decay too; of adamw: false")
-    fused: Bool | None = Field(None, description="One kernel for all parameters; null: on CUDA")
+    fused: Bool | None = Field(None, description="One kernel for all parameters; null: on CUDA; adam, adamw: on CPUs")
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -7,7 +7,9 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,7 +39,7 @@ from tests.experiment.harness import (
 )
 from train import resnet
 from train.cli import terminal
-from train.engine.step import Batch
+from train.engine.step import Batch, Trainer
 from train.experiment import run as run_module
 from train.experiment.config import load
 from train.experiment.folder import RunFolder, open_folder
@@ -564,3 +566,20 @@ def test_a_run_as_short_as_the_warm_up_has_no_throughput_but_a_reason(tmp_path: 
 def test_a_measured_throughput_has_no_reason_why_not(fp32: Outcome) -> None:
     assert fp32.figure("throughput/samples_per_sec") > 0
     assert "throughput/reason" not in fp32.summary.final
+
+
+def test_compute_throughput_counts_all_micro_batches_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which every step takes one second."""
+    taken: list[int] = []
+    step = Trainer.step
+
+    def counted(self: Trainer, micro_batches: Sequence[Batch]) -> None:
+        taken.append(len(micro_batches))
+        step(self, micro_batches)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: float(len(taken))))
+    done = run(tmp_path, "accumulate=3", "max_steps=1", "eval_every=1")
+    assert done.status == 0, done.err
+    assert set(taken) == {3}
+    assert done.figure("throughput/compute_samples_per_sec") == 3 * 8

@@ -148,7 +148,7 @@ class Precision:
         self.activate()
 
     def activate(self) -> None:
-        """Set the process-wide switches. FP32 operands mean IEEE FP32, everywhere but in tf32.
+        """Set the process-wide switches and kernels. FP32 operands mean IEEE FP32, everywhere but in tf32.
 
         Left alone, cuDNN convolutions use TF32, and a library that called
         `torch.set_float32_matmul_precision("medium")` turns FP32 products into bf16 ones, on CPUs too.
@@ -158,6 +158,7 @@ class Precision:
             cuda_backend: Any = torch.backends.cuda if operation == "matmul" else torch.backends.cudnn
             getattr(cuda_backend, operation).fp32_precision = cuda_mode
             getattr(torch.backends.mkldnn, operation).fp32_precision = "ieee"
+        self._select_kernels()
 
     @property
     def matrix_dtype(self) -> torch.dtype:

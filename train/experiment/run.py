@@ -272,22 +272,23 @@ class Run:
         return resumed.state.history
 
     def _compute_throughput(self) -> float:
-        """Samples per second of steps at rate 0 on one batch that is on the device already: the last thing to do."""
+        """Samples per second of whole steps at rate 0 on one batch on the device: the last thing to do."""
         trainer, batch, device = self.trainer, self.prepared.first_batch, self.setup.device
+        micro_batches = [batch] * self.setup.config.accumulate
         trainer.train_mode()
         before = trainer.step_count, trainer.applied_step, trainer.schedule
         trainer.schedule = lambda step: 0.0
         steps = 0
-        trainer.step([batch])
+        trainer.step(micro_batches)
         synchronize(device)
         started = time.perf_counter()
         while steps < 3 or time.perf_counter() - started < COMPUTE_SECONDS:
-            trainer.step([batch])
+            trainer.step(micro_batches)
             steps += 1
         synchronize(device)
         seconds = time.perf_counter() - started
         trainer.step_count, trainer.applied_step, trainer.schedule = before
-        return len(batch["labels"]) * steps / seconds
+        return len(batch["labels"]) * len(micro_batches) * steps / seconds
 
     def _close(self, summary: Summary) -> None:
         """End the record. A disk that does not take it fails a finished run; one that failed has said why already."""
