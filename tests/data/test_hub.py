@@ -1,6 +1,7 @@
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from tests.data.small_sets import in_memory, png, random_pixels, specification, write_split
 from train.data import hub
+from train.data.catalog import Hub
 from train.data.images import load
 from train.engine.errors import Refused
 
@@ -68,14 +70,14 @@ def test_a_damaged_image_is_named_by_its_number(folder: Path, pixels: np.ndarray
     encoded = [png(image) for image in pixels]
     encoded[3] = encoded[3][: len(encoded[3]) // 2] if isinstance(damage, str) else damage
     write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
-    with pytest.raises(Refused, match=r"data set 'fashion_mnist': sample 3 of its train split is damaged"):
+    with pytest.raises(Refused, match=r"data set 'fashion_mnist': sample 3 of the train split is damaged"):
         load(SPEC)
 
 
 def test_an_image_of_another_size_is_named_by_its_number(folder: Path, pixels: np.ndarray) -> None:
     encoded = [*(png(image) for image in pixels[:5]), png(random_pixels(1, 32, 1)[0])]
     write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
-    with pytest.raises(Refused, match=r"sample 5 of its train split is damaged"):
+    with pytest.raises(Refused, match=r"sample 5 of the train split has 32x32 pixels; allowed: 28x28"):
         load(SPEC)
 
 
@@ -129,6 +131,64 @@ def test_a_missing_data_set_says_both_ways_to_get_it(
     assert "zalando-datasets/fashion_mnist could not be loaded" in message
     assert "set DATA_ROOT to a folder that holds fashion_mnist/" in message
     assert "datasets.load_dataset('zalando-datasets/fashion_mnist')" in message
+
+
+STORED_AT = 1_700_000_000  # one second for all files, as an archive unpacks them
+
+
+def prepare(root: Path, listed: bool, labels: list[int], pixels: np.ndarray) -> list[int]:
+    """Write a set under `root`, its files listed in README.md or not; gives the training labels that are read then."""
+    folder = root / "fashion_mnist"
+    paths = [write_split(folder, "train", [png(image) for image in pixels], labels)]
+    paths.append(write_split(folder, "test", [png(image) for image in pixels[:4]], [5, 6, 7, 9]))
+    if listed:
+        files = "".join(f"  - {{split: {path.name.split('-')[0]}, path: data/{path.name}}}\n" for path in paths)
+        (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: a\n  data_files:\n{files}---\n")
+    for path in paths:
+        os.utime(path, (STORED_AT, STORED_AT))
+    train, _ = in_memory(load(SPEC))
+    return train.labels.tolist()
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed in README.md", "not listed"])
+@pytest.mark.parametrize("moved", [True, False], ids=["another DATA_ROOT", "rewritten"])
+def test_what_is_read_are_the_files_that_are_there_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: np.ndarray, listed: bool, moved: bool
+) -> None:
+    for number, labels in enumerate([[0, 1, 2, 3, 4, 9], [5, 6, 7, 8, 9, 0]]):
+        root = tmp_path / (f"root{number}" if moved else "root")
+        monkeypatch.setenv("DATA_ROOT", str(root))
+        assert prepare(root, listed, labels, pixels) == labels
+
+
+def test_files_that_did_not_change_are_prepared_once(folder: Path) -> None:
+    load(SPEC)
+    tables = {path: path.stat().st_mtime_ns for path in (folder.parents[1] / "cache").rglob("*.arrow")}
+    (folder / ".DS_Store").write_text("")
+    load(SPEC)
+    assert {path: path.stat().st_mtime_ns for path in (folder.parents[1] / "cache").rglob("*.arrow")} == tables
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["same time", "new time"])
+def test_a_text_that_was_rewritten_is_read_again(folder: Path, kept: bool) -> None:
+    source = Hub("karpathy/tiny_shakespeare")
+    path = folder.parent / "plain" / "INPUT.TXT"
+    path.parent.mkdir()
+    for text in ("first\n", "other\n"):
+        path.write_text(text)
+        if kept:
+            os.utime(path, (STORED_AT, STORED_AT))
+        assert hub.load("plain", source)["train"]["text"][:] == [text]
+
+
+@pytest.mark.parametrize(("values", "kind"), [([True, False, True], "bool"), ([0, None, 1], "int64")])
+def test_labels_that_are_no_numbers_or_missing_are_named(folder: Path, values: list[Any], kind: str) -> None:
+    pictures = [png(image) for image in random_pixels(3, 28, 1)]
+    for split in ("train", "test"):
+        write_split(folder, split, pictures, values, label_type=kind)
+    wrong = next(index for index, value in enumerate(values) if type(value) is not int)
+    with pytest.raises(Refused, match=rf"column 'label' holds {values[wrong]} at sample {wrong}, not an integer"):
+        load(SPEC)
 
 
 def has_real(name: str) -> bool:

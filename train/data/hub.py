@@ -1,5 +1,6 @@
 """Data sets from `$DATA_ROOT/<name>`, then from the Hugging Face Hub, both through `datasets`."""
 
+import hashlib
 import os
 import socket
 import sys
@@ -70,7 +71,8 @@ def _ask(function: str, name: str, source: Source) -> Any:
     """The result of `function` of `datasets` for the data set, in the folder or on the Hub; its errors explained."""
     import datasets
 
-    assert isinstance(source, Hub), f"data set {name!r} has no loader for {source}"
+    if not isinstance(source, Hub):
+        raise Refused(f"data set {name!r}: its task cannot read the embedded {source.loader!r}")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     ask = getattr(datasets, function)
@@ -81,9 +83,9 @@ def _ask(function: str, name: str, source: Source) -> Any:
             print(f"data set {name}: asking the Hugging Face Hub for {source.id}", flush=True)
     try:
         if folder is not None and _is_plain_text(folder):
-            return ask("text", data_dir=str(folder), keep_linebreaks=True)
+            return ask("text", data_dir=str(folder), keep_linebreaks=True, cache_dir=_prepared_copy(folder))
         if folder is not None:
-            return ask(str(folder))
+            return ask(str(folder), cache_dir=_prepared_copy(folder))
         return ask(source.id, source.config, revision=source.revision)
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
@@ -95,17 +97,33 @@ def _ask(function: str, name: str, source: Source) -> Any:
         looked = f"not in {Path(root, name)}, and " if root else "DATA_ROOT is not set, and "
         options = [repr(source.id), *([repr(source.config)] if source.config else [])]
         call = ", ".join([*options, *([f"revision={source.revision!r}"] if source.revision else [])])
-        folders = " (or train/<class>/ and val/<class>/ folders)" if source.class_folders else ""
         raise Refused(
             f"{what}{looked}{source.id} could not be loaded ({root_cause(error)}). Either set DATA_ROOT to a folder "
-            f"that holds {name}/ with the Hub's parquet files{folders}, or load it once with a network: "
+            f"that holds {name}/ with the Hub's parquet files (images also in train/<class>/ and val/<class>/), or "
+            f"load it once with a network: "
             f'python -c "import datasets; datasets.load_dataset({call})"'
         ) from error
 
 
+def _prepared_copy(folder: Path) -> str:
+    """Where `datasets` caches the tables of `folder`: another place for every other state of its files.
+
+    Its own key has only the path where README.md lists the files, else the path and the times, which a copy may keep.
+    """
+    import datasets
+
+    digest = hashlib.sha256()
+    for place, _, names in sorted(os.walk(folder.resolve(), followlinks=True)):
+        for file in sorted(os.path.join(place, name) for name in names if not name.startswith(".")):
+            state = os.stat(file)
+            digest.update(os.fsencode(file))
+            digest.update(f"\0{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}\n".encode())
+    return os.path.join(datasets.config.HF_DATASETS_CACHE, "local", digest.hexdigest()[:32])
+
+
 def _is_plain_text(folder: Path) -> bool:
     """Whether a folder holds text files and no tables: their line breaks are part of the text."""
-    suffixes = {file.suffix for file in folder.rglob("*") if file.is_file()}
+    suffixes = {file.suffix.lower() for file in folder.rglob("*") if file.is_file()}
     return ".txt" in suffixes and not suffixes & (TABLES | {".parquet", ".arrow"})
 
 
@@ -149,17 +167,23 @@ def labels_of(split: Any, column: str, name: str) -> Tensor:
     return torch.tensor(values, dtype=torch.int64)
 
 
+def class_names(split: Any, column: str) -> tuple[str, ...] | None:
+    """The names of the classes of a column of labels, in the order of their numbers; None where it has none."""
+    names = getattr(split.features[column], "names", None)
+    return None if names is None else tuple(names)
+
+
 def _damaged_file(folder: Path) -> Path | None:
     """The first file under `folder` that is parquet without rows or a readable footer, or text that is not UTF-8."""
     import pyarrow.parquet
 
     for file in sorted(folder.rglob("*")):
         try:
-            if file.suffix == ".parquet":
+            if file.suffix.lower() == ".parquet":
                 with pyarrow.parquet.ParquetFile(file) as table:
                     if table.metadata.num_rows == 0:  # `datasets` cannot read one
                         return file
-            elif file.suffix in TEXTS:
+            elif file.suffix.lower() in TEXTS:
                 file.read_text(encoding="utf-8")
         except (OSError, ValueError):  # pyarrow's own errors are ValueErrors, and so is UnicodeDecodeError
             return file
