@@ -1,8 +1,10 @@
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,6 @@ SPEC = specification("fashion_mnist", batch_size=2)
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
@@ -112,6 +113,49 @@ def test_an_empty_folder_is_an_error_that_names_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     with pytest.raises(Refused, match=rf"files in {tmp_path}/fashion_mnist are not readable"):
         load(SPEC)
+
+
+def test_a_set_from_the_cache_of_the_hub_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "mistyped"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "rely_on_cache_without_network", lambda: None)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: {"train": []})
+    assert hub.load("mine", Hub("you/mine", revision="v2")) == {"train": []}
+    assert capsys.readouterr().out == "data set mine: you/mine as it is in the cache of the Hub\n"
+
+
+def test_splits_whose_labels_mean_other_classes_are_refused(folder: Path) -> None:
+    several: dict[str, list[str]] = {"train": ["cat", "dog", "fox"], "test": ["cat", "fox"]}
+    for split, names in several.items():
+        labels = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+        rows = {"image": [{"bytes": png(random_pixels(1, 28, 1)[0]), "path": None}] * 2, "label": [0, 1]}
+        path = folder / "data" / f"{split}-00000-of-00001.parquet"
+        datasets.Dataset.from_dict(rows, features=labels).to_parquet(path)
+    with pytest.raises(
+        Refused, match=r"test-00000.*: the classes of column 'label' are \['cat', 'fox'\], but in .*'dog'"
+    ):
+        load(SPEC)
+
+
+def test_images_in_folders_of_other_names_are_refused(folder: Path) -> None:
+    shutil.rmtree(folder)
+    for place in ("training/0", "training/10", "testing/0", "testing/2"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "1.png").write_bytes(png(random_pixels(1, 28, 1)[0]))
+    with pytest.raises(Refused, match=f"{folder}: images need the folders train/<class>/ and val/<class>/"):
+        load(SPEC)
+
+
+def test_a_text_of_several_files_is_announced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder.parent / "plain"
+    place.mkdir()
+    for name in ("LICENSE.txt", "input.txt"):
+        (place / name).write_text(f"{name}\n")
+    assert hub.load("plain", Hub("karpathy/tiny_shakespeare"))["train"]["text"][:] == ["LICENSE.txt\n", "input.txt\n"]
+    expected = f"data set plain: text of 2 files, from {place}/LICENSE.txt to {place}/input.txt\n"
+    assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize("root", ["empty", "unset"])
@@ -215,7 +259,6 @@ def test_the_real_data_sets_are_whole(
 
 
 def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
     from huggingface_hub import constants
 
     refusing = socket.create_server(("127.0.0.1", 0))

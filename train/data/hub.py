@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,9 +24,20 @@ TEXTS = TABLES | {".txt"}
 def load(name: str, source: Source) -> Any:
     """The `datasets.DatasetDict` of `name`, from its folder under `$DATA_ROOT` or from `source`.
 
-    Raises `Refused`, saying both ways to get a set that is in neither place, and naming damaged files.
+    Raises `Refused`, saying both ways to get a set that is in neither place, and naming damaged files and files whose
+    classes are not those of the others.
     """
-    return _ask("load_dataset", name, source)
+    import datasets
+
+    data = _ask("load_dataset", name, source)
+    if local_folder(name) is not None:
+        files = [file for split in builder(name, source).config.data_files.values() for file in split]
+        _check_classes([file for file in files if file.lower().endswith(".parquet")])
+        if len(files) > 1 and files[0].lower().endswith(".txt"):
+            print(f"data set {name}: text of {len(files)} files, from {files[0]} to {files[-1]}", flush=True)
+    elif isinstance(source, Hub) and datasets.config.HF_HUB_OFFLINE:
+        print(f"data set {name}: {source.id} as it is in the cache of the Hub", flush=True)
+    return data
 
 
 def builder(name: str, source: Source) -> Any:
@@ -171,6 +182,22 @@ def class_names(split: Any, column: str) -> tuple[str, ...] | None:
     """The names of the classes of a column of labels, in the order of their numbers; None where it has none."""
     names = getattr(split.features[column], "names", None)
     return None if names is None else tuple(names)
+
+
+def _check_classes(tables: Sequence[str]) -> None:
+    """Every parquet file has the class names of the first; `datasets` would read its labels by those of the first."""
+    import datasets
+    import pyarrow.parquet
+
+    first: dict[str, list[str]] = {}
+    for table in tables:
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(table))
+        for column, feature in features.items():
+            names = getattr(feature, "names", None)
+            if names is not None and first.setdefault(column, names) != names:
+                raise Refused(
+                    f"{table}: the classes of column {column!r} are {names}, but in {tables[0]} {first[column]}"
+                )
 
 
 def _damaged_file(folder: Path) -> Path | None:

@@ -44,6 +44,9 @@ def _read(spec: DataSpec, entry: ImageSet, source: Source) -> tuple[Any, Any]:
         data = image_folder.read(folder, *columns, entry.evaluation)
     else:
         data = hub.load(spec.name, source)
+        if folder is not None and next(iter(data.values())).info.builder_name == "imagefolder":
+            # Images in folders of other names, whose classes `datasets` would number by rules of its own.
+            raise Refused(f"{folder}: images need the folders train/<class>/ and val/<class>/")
     train, evaluation = (hub.rows(data, spec.name, split, columns) for split in ("train", entry.evaluation))
     if in_class_folders or entry.streamed:
         train, evaluation = _spread(train, spec.train_samples), _spread(evaluation, spec.eval_samples)
