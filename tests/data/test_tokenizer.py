@@ -2,9 +2,12 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from train.data import tokenizer
 from train.data.catalog import SHAKESPEARE
@@ -31,6 +34,20 @@ def test_a_trained_tokenizer_is_cached_and_read_again(capsys: pytest.CaptureFixt
     TrainedTokenizer(TEXTS, "bytes", 260)
     TrainedTokenizer(TEXTS, "words", 50)
     assert len(list(tokenizer.cache_folder().iterdir())) == 4
+
+
+def train_nothing(texts: Sequence[str], kind: str, size: int) -> Any:
+    return Tokenizer(models.BPE())
+
+
+def test_texts_divided_otherwise_or_another_recipe_are_not_taken_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    TrainedTokenizer(["film\0film"], "words", 60)
+    TrainedTokenizer(["film", "film"], "words", 60)
+    assert len(list(tokenizer.cache_folder().iterdir())) == 2
+    monkeypatch.setattr(tokenizer, "_train", train_nothing)
+    assert TrainedTokenizer(["film", "film"], "words", 60).size == 0
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """How text becomes tokens: by character, by a pretrained model's tokenizer, or by one trained on the training split."""
 
 import hashlib
+import inspect
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -123,11 +124,13 @@ def write_atomically(file: Path, text: str) -> None:
 
 
 def _key(texts: Sequence[str], kind: str, size: int) -> str:
+    """A name of the tokenizer by all that makes it: the library, the code of `_train`, and each text."""
     import tokenizers
 
-    digest = hashlib.sha256(f"{tokenizers.__version__} {kind} {size}".encode())
+    digest = hashlib.sha256(f"{tokenizers.__version__} {kind} {size} {inspect.getsource(_train)}".encode())
     for text in texts:
-        digest.update(b"\0" + text.encode())
+        encoded = text.encode()
+        digest.update(b"%d\0" % len(encoded) + encoded)
     return f"{kind}-{size}-{digest.hexdigest()[:16]}"
 
 
