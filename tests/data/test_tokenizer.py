@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,27 @@ def test_texts_divided_otherwise_or_another_recipe_are_not_taken_from_the_cache(
     assert len(list(tokenizer.cache_folder().iterdir())) == 2
     monkeypatch.setattr(tokenizer, "_train", train_nothing)
     assert TrainedTokenizer(["film", "film"], "words", 60).size == 0
+
+
+@pytest.mark.parametrize(("kind", "size"), [("words", 200), ("bytes", 300)])
+def test_training_twice_gives_the_same_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, size: int
+) -> None:
+    """On texts in which many pairs are equally frequent."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choices(string.ascii_lowercase, k=7)) for _ in range(300)]
+    trained = []
+    for number in range(4):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(number)))
+        trained.append(TrainedTokenizer(texts, kind, size).tokenizer.get_vocab())
+    assert all(vocabulary == trained[0] for vocabulary in trained)
+
+
+def test_characters_within_words_are_no_special_tokens() -> None:
+    trained = TrainedTokenizer([*TEXTS, "##m"], "words", 80)
+    (sequence,) = trained.sequences(["film ##m"], None, 12).input_ids
+    tokens = [trained.tokenizer.id_to_token(token) for token in sequence]
+    assert tokens == ["[CLS]", "film", "#", "#", "m", "[SEP]"]
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
