@@ -29,14 +29,13 @@ class Embedded:
 class Hub:
     """A data set of the Hugging Face Hub, or the same files in `$DATA_ROOT/<name>`.
 
-    With `class_folders` that folder may hold `train/<class>/` and `val/<class>/` instead. `size_bytes` is the size
-    of the whole set where the Hub gives none.
+    Images may also lie there in class folders, `train/<class>/` and `val/<class>/`. `size_bytes` is the size of the
+    whole set where the Hub gives none.
     """
 
     id: str
     config: str | None = None
     revision: str | None = None
-    class_folders: bool = False
     size_bytes: int | None = None
 
 
@@ -101,7 +100,7 @@ def _glue(task: str, text: str, pair: str | None = None, classes: int = 2, evalu
 
 DIGITS, SST2, SENTENCE = Embedded("digits"), Hub("stanfordnlp/sst2"), Columns(text="sentence")
 # The size is that of the three splits as JPEG: TensorFlow Datasets, imagenet2012 5.1.0, "Dataset size: 155.84 GiB".
-ILSVRC = Hub("ILSVRC/imagenet-1k", class_folders=True, size_bytes=round(155.84 * 2**30))
+ILSVRC = Hub("ILSVRC/imagenet-1k", size_bytes=round(155.84 * 2**30))
 # The Hub has it as a script, which `datasets` no longer runs, and as parquet under this revision.
 TINY_SHAKESPEARE = Hub("karpathy/tiny_shakespeare", revision="refs/convert/parquet")
 

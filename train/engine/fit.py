@@ -92,13 +92,13 @@ def fit(
     on_evaluate: Callable[[], None] = lambda: None,
     on_checkpoint: Callable[[], None] = lambda: None,
     stop_requested: Callable[[], bool] = lambda: False,
-    tokens: Callable[[Batch], int] = lambda batch: 0,
+    tokens: Callable[[Batch], int | Tensor] = lambda batch: 0,
 ) -> None:
     """Train from `trainer.step_count` to `plan.steps`.
 
-    `tokens(batch)` is how many a batch holds, 0 where it is not of tokens. `on_log` gets the metrics every
-    `plan.log_every` steps and at the end; `on_evaluate` and `on_checkpoint` run at the end too. Raises
-    `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
+    `tokens(batch)` is how many a batch holds, 0 where it is not of tokens; a tensor is not waited for. `on_log` gets
+    the metrics every `plan.log_every` steps and at the end; `on_evaluate` and `on_checkpoint` run at the end too.
+    Raises `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
     from the step.
     """
     meter, progress = meter or Meter(trainer.precision.device), progress or Progress()
