@@ -6,10 +6,11 @@ from reports.records.files import Schema
 
 
 class Estimate(Schema):
-    """Floating-point operations of a forward pass of one sample, and the `samples` of the whole training."""
+    """Floating-point operations of a forward pass of one sample, `samples` of the training, `parameters` of the model."""
 
     forward_flops: PositiveInt
     samples: PositiveInt
+    parameters: PositiveInt | None = None
 
 
 Estimates = RootModel[dict[str, Estimate]]  # by experiment
