@@ -15,6 +15,7 @@ from reports.records.summary import FINISHED, Status, Summary
 Verdict = Literal["EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = VERDICTS
+DEFAULT_SEEDS = 3  # of a comparison
 
 
 class Interval(Schema):
@@ -147,7 +148,10 @@ class Plan(Schema):
 
 
 class Comparison(Plan):
-    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs."""
+    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs.
+
+    `partial` is why runs are missing: the comparison was interrupted.
+    """
 
     experiment: str
     smoke: bool = False
@@ -158,6 +162,7 @@ class Comparison(Plan):
     commits: list[str] = []
     committed: bool = False
     torch: list[str] = []
+    partial: str | None = None
 
     @property
     def metric(self) -> Metric | None:
