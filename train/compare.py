@@ -95,8 +95,8 @@ class Experiments:
             print("\n".join(work.lines()), flush=True)
             return 0
         signals.on_stop(self.child.stop)
-        if len(work.seeds) > seeds or work.others:
-            print(f"{self.config.name}: the {len(work.seeds)} seeds of the earlier comparison stay in it", flush=True)
+        if kept := work.kept(seeds):
+            print(kept, flush=True)
         asked = Plan(
             command=command,
             margin=self.config.margin,

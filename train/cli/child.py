@@ -34,7 +34,7 @@ class Child:
                 env={**os.environ, REASON_FILE: reason.name},
             )
             if self.stopped_by:  # while the process was being started, when there was none to tell
-                self.process.send_signal(self.stopped_by)
+                self.process.send_signal(signal.SIGTERM)
             status = self.process.wait()
             self.reason = reason.read()
         self._stop_if_asked(self.reason if status == INTERRUPTED else "")
@@ -44,11 +44,11 @@ class Child:
         """The handler of the signals that ask for an end."""
         self.stopped_by = signal.Signals(number)
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
+            self.process.send_signal(signal.SIGTERM)  # while Python starts, SIGINT is a traceback
 
     def _stop_if_asked(self, reason: str = "") -> None:
         if self.stopped_by:
-            raise Interrupted(reason or f"{self.stopped_by.name}: the comparison was stopped")
+            raise Interrupted(f"{self.stopped_by.name}: {reason or 'the comparison was stopped'}")
 
 
 def _end_with_parent() -> None:

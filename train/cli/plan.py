@@ -54,6 +54,11 @@ class Plan:
             known = _recorded_seconds(self.file.stem)
         return {precision: seconds for precision, seconds in known.items() if seconds is not None}
 
+    def kept(self, seeds: int) -> str:
+        """What there is beyond the `seeds` that were asked for, in a line; empty for nothing."""
+        more = [f"seed {seed}" for seed in self.seeds if seed >= seeds] + self.others
+        return f"the earlier comparison is kept: {', '.join(more)} stay in it" if more else ""
+
     def lines(self) -> list[str]:
         """The plan for a person, in lines of about 80 characters."""
         count = f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"
@@ -63,8 +68,6 @@ class Plan:
         smoke = " of a few steps" if self.smoke else ""
         what = f"{len(runs)} run{'s' * (len(runs) != 1)}{smoke} ({', '.join(self.precisions)}; {count})"
         lines = [f"{self.config.name}: {what}{finished}"]
-        if self.others:
-            lines.append(f"the earlier comparison's {', '.join(self.others)} stay in it")
         to_do = {precision: len(self.seeds) - done[precision] for precision in self.precisions}
         if not any(to_do.values()):
             return lines

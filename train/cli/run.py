@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train.cli import options, terminal
-from train.cli.signals import Signals
+from train.cli.signals import Signals, spoken_for
 from train.engine.errors import Interrupted
 from train.experiment.run import Services, execute, prepare
 from train.experiment.setup import Build, Script
@@ -34,7 +34,9 @@ def main(build: Build, task: Task, arguments: Sequence[str] | None = None) -> in
         try:
             execute(prepared, given.out, given.resume, services)
         except Interrupted as error:
-            raise Interrupted(f"{signals.received.name}: {error}" if signals.received else error) from None
+            if signals.received is None or spoken_for():  # the comparison knows which signal it got
+                raise
+            raise Interrupted(f"{signals.received.name}: {error}") from None
         return options.STATUS["finished"]
 
     return options.finish(train, given.smoke)
