@@ -72,7 +72,7 @@ def test_a_run_that_a_comparison_started_leaves_it_to_the_comparison_to_say_so(
     monkeypatch.setenv(signals.REASON_FILE, str(tmp_path / "reason"))
     stopped = run(tmp_path, forward=AtCall(5, functools.partial(signal.raise_signal, signal.SIGINT)))
     assert (stopped.status, stopped.err) == (75, "")
-    assert (tmp_path / "reason").read_text() == "SIGINT: stopped at step 5 of 12"
+    assert (tmp_path / "reason").read_text() == "stopped at step 5 of 12"
     monkeypatch.setattr(signals, "PARENT", os.getppid() + 1)  # the comparison was killed, and nobody else speaks
     stopped = run(tmp_path, forward=AtCall(5, functools.partial(signal.raise_signal, signal.SIGTERM)))
     assert stopped.err == "interrupted: SIGTERM: stopped at step 10 of 12; the same command resumes from there\n"
