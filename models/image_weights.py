@@ -4,12 +4,15 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
 
 def load_pretrained(model: nn.Module, arch: str, pretrained: bool | str) -> None:
-    """Put published weights (`pretrained` true) or those of a file (.pth, .pt, .safetensors) into `model`.
+    """Put published weights (`pretrained` true) or those of a file into `model`.
+
+    A file is a state dict (.pth, .pt, .safetensors) or the checkpoint of a run, such as checkpoints/best.pt.
 
     The last linear layer is the head, Inception's auxiliary classifier another, whose first convolution depends on the
     size of the image: where shapes differ or it is missing, it stays new. Prints how many tensors were loaded, missing
@@ -69,15 +72,35 @@ def published_file(arch: str) -> Path:
     return file
 
 
+def fault(error: Exception) -> str:
+    """Why weights cannot be read, in one line: without torch's advice to read what may run code of the file."""
+    text = " ".join(str(error).split())
+    if "weights_only" in text or "Weights only" in text:
+        return "it holds Python objects other than tensors and plain values, which are never read: they can run code"
+    return text[:300]
+
+
+def _evaluated(trainer: Mapping[str, Any]) -> Any:
+    """The weights in the checkpoint of a run that its evaluations are of: the moving average where there is one."""
+    average = trainer.get("ema")
+    if not average:
+        return trainer.get("model")
+    return {name.removeprefix("module."): tensor for name, tensor in average.items() if name != "n_averaged"}
+
+
 def _read(file: Path) -> Mapping[str, Tensor]:
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        weights = load_file(file) if file.suffix == ".safetensors" else torch.load(file, weights_only=True)
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        weights = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        raise ValueError(f"pretrained: {file} is not readable: {' '.join(str(error).split())[:300]}") from None
+        raise ValueError(f"pretrained: {file} is not readable: {fault(error)}") from None
+    if isinstance(weights, Mapping) and isinstance(trainer := weights.get("trainer"), Mapping):
+        weights = _evaluated(trainer)
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise ValueError(f"pretrained: {file} holds no state dict: names and tensors, as model.state_dict() gives them")
     return weights

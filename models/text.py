@@ -12,9 +12,11 @@ from typing import Any
 from torch import nn
 
 from models import unknown_architecture
+from models.image_weights import fault, load_pretrained
 
 # Parts that a pretrained encoder may lack, because the new task brings its own.
 HEADS = {"bert": ("classifier.",), "distilbert": ("pre_classifier.", "classifier."), "roberta": ("classifier.",)}
+WEIGHTS = (".pt", ".pth", ".safetensors")  # files of weights alone, for an architecture of this table
 OWN_PADDING = 0  # of this repository's own vocabularies
 
 
@@ -115,13 +117,13 @@ def sequence_to_sequence(
 
 
 def origin(arch: str, pretrained: bool | str) -> str | None:
-    """The folder or the Hub's name of the weights that `pretrained` asks for; None for random ones."""
-    if pretrained is True:
+    """The folder or the Hub's name that `pretrained` asks for; None for random weights, those of a file or a script."""
+    if pretrained is True and arch in ARCHITECTURES:
         published = _architecture(arch).published
         if published is None:
             raise ValueError(f"pretrained: {arch} was never published; give a folder")
         return published
-    if isinstance(pretrained, str):
+    if isinstance(pretrained, str) and Path(pretrained).suffix not in WEIGHTS:
         if not (Path(pretrained) / "config.json").is_file():
             raise ValueError(f"pretrained: {pretrained} holds no config.json of a pretrained model")
         return pretrained
@@ -155,7 +157,7 @@ def _configuration(arch: str, source: str | None) -> Any:
     architecture = _architecture(arch)
     if source is not None:
         try:
-            return AutoConfig.from_pretrained(source)
+            return AutoConfig.from_pretrained(source, trust_remote_code=False)
         except Exception as error:  # as of a config.json that is JSON, but no object
             raise _unreadable(source, error) from None
     return AutoConfig.for_model(architecture.family, **architecture.settings)
@@ -163,7 +165,9 @@ def _configuration(arch: str, source: str | None) -> Any:
 
 def _unreadable(source: str, error: Exception) -> ValueError:
     ways = "; give pretrained=FOLDER, or fetch it once with a network: python -m train.check CONFIG --download"
-    why = " ".join(str(error).split())[:300]
+    # transformers advises to trust the code.
+    own_code = "trust_remote_code" in str(error)
+    why = "its model is code of its own, which is never run here" if own_code else fault(error)
     return ValueError(f"pretrained: {source} is not readable: {why}{'' if Path(source).is_dir() else ways}")
 
 
@@ -198,9 +202,11 @@ def _build(
     auto = getattr(transformers, head)
     if source is not None:
         return _loaded(auto, source, configuration, family)
-    model: nn.Module = auto.from_config(configuration, attn_implementation="sdpa")
+    model: nn.Module = auto.from_config(configuration, attn_implementation="sdpa", trust_remote_code=False)
     if not architecture.bias:
         _remove_bias(model)
+    if pretrained:
+        load_pretrained(model, arch, pretrained)
     return model
 
 
@@ -245,6 +251,7 @@ def _loaded(auto: Any, source: str, configuration: Any, family: str) -> nn.Modul
             source,
             config=configuration,
             attn_implementation="sdpa",
+            trust_remote_code=False,
             dtype=torch.float32,  # without it, that of the file: half weights lose small updates
             ignore_mismatched_sizes=True,
             output_loading_info=True,

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
-from reports.analysis.reproduction import QUICK, RESULTS, ROOT, reproductions
+from reports.analysis.reproduction import RESULTS, ROOT, reproductions
 from reports.overview import FORMATS, overview
 from reports.pages import experiment_page, keys, overview_page, table
 from reports.pages.engine_table import engine_table
 from reports.pages.style import Section
 from reports.records.comparison import Comparison
 from reports.records.config import Experiment
+from reports.records.estimates import QUICK
 from reports.records.files import write_record, write_text
 from reports.records.layout import COMPARISON
 

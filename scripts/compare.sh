@@ -1,9 +1,19 @@
 #!/usr/bin/env bash
-# scripts/compare.sh DEFAULT_CONFIG [CONFIG] [options]: the comparison, of DEFAULT_CONFIG unless a YAML file is given.
+# FP32 against mixed precision, of one experiment:
+#   bash scripts/run_<model>_amp.sh [CONFIG] [options] [key.sub=value ...]    the model's quick experiment, or CONFIG
+#   bash scripts/compare.sh CONFIG [options] [key.sub=value ...]
+# CONFIG is a YAML file or the name of one in configs/. Options: --plan, --precisions fp32,bf16,fp16, --seeds N,
+# --until-decided, --require VERDICT, --device cpu|cuda, --out DIR, --smoke; all of them: python -m train.compare --help
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 default="$1" && shift # relative: Python looks in the current folder, then in the repository
+previous=
 for argument in "$@"; do
-  case "$argument" in -* | *=*) ;; *.yaml | *.yml) default="" ;; esac
+  case "$argument" in
+    -* | *=*) ;;
+    *.yaml | *.yml) default="" ;;
+    *) [ "$previous" = --out ] || [ ! -e "$root/configs/$argument.yaml" ] || default="" ;;
+  esac
+  previous="$argument"
 done
 exec "$python" -m train.compare ${default:+"$default"} "$@"

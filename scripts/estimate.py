@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -36,17 +37,21 @@ def main() -> int:
         known = script.task.entry(config.data.name).training_samples
         if config.max_steps is None and known is None:
             continue
-        estimate = Estimate(forward_flops=forward_flops(script, config), samples=samples(config, known))
+        model = script.build(config).eval()
+        estimate = Estimate(
+            forward_flops=forward_flops(script, config, model),
+            samples=samples(config, known),
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+        )
         estimates[config.name] = estimate
         print(config.name, estimate, flush=True)
     write_record(output, Estimates(estimates))
     return 0
 
 
-def forward_flops(script: Script, config: Experiment) -> int:
+def forward_flops(script: Script, config: Experiment, model: nn.Module) -> int:
     """Of one sample: an image, or a sequence of `data.length` tokens."""
     entry = script.task.entry(config.data.name)
-    model = script.build(config).eval()
     if isinstance(entry, ImageSet):
         batch = {"images": torch.zeros(1, entry.channels, entry.size, entry.size)}
     else:

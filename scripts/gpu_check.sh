@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On a machine with a CUDA GPU: the tests marked cuda, then ResNet-18 in fp32, tf32, bf16 and fp16, side by side.
-# Records go to $OUT (default runs/gpu_check). --tiny runs the same commands on a CPU in a minute or two.
+# Records go to $OUT (default runs/gpu_check). --tiny runs the same commands on a CPU in about seven minutes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 out="${OUT:-runs/gpu_check}"

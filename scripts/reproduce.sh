@@ -3,7 +3,7 @@
 #   bash scripts/reproduce.sh --list      every published number that an experiment aims at, and its verdict so far
 set -euo pipefail
 case "${1:-}" in
-  "" | -h | --help) sed -n '2,3s/^# *//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  "") sed -n '2,3s/^# *//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   --list) [ $# -eq 1 ] || { echo "error: --list takes nothing behind it, not '$2'" >&2; exit 2; } ;;
 esac
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every quick comparison (embedded data, no download), one after another, then one table over all of them:
+# Every quick comparison (embedded data, no data download), one after another, then one table over all of them:
 #   bash scripts/run_all.sh [--seeds N] [--smoke] [--out DIR] [other options of train.compare]
 # What is finished is not run again. The exit status is 0 when every comparison succeeded.
 set -euo pipefail

@@ -5,6 +5,18 @@
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
+# --help, of any script: what its first lines say. Nothing is installed for it and nothing starts.
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  esac
+done
+
+interrupted() {
+  echo "interrupted: while packages are installed; the same command continues" >&2
+  exit 75
+}
+
 if [ -n "${PYTHON:-}" ]; then
   python="$PYTHON"
 else
@@ -16,9 +28,14 @@ else
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
       { echo "error: python3 is $(python3 --version), and at least 3.11 is needed" >&2; exit 2; }
     echo "setting up $venv: installing requirements.txt (some minutes, about 6 GB; only when it changed)" >&2
-    python3 -m venv "$venv" >&2
-    "$python" -m pip install --disable-pip-version-check --progress-bar off -r "$root/requirements.txt" >&2
+    trap interrupted INT TERM HUP
+    pip=("$python" -m pip install --quiet --disable-pip-version-check --progress-bar off)
+    { python3 -m venv "$venv" >"$venv/.setup.log" 2>&1 &&
+      "${pip[@]}" -r "$root/requirements.txt" >>"$venv/.setup.log" 2>&1; } ||
+      { cat "$venv/.setup.log" >&2; echo "error: the packages could not be installed, see above" >&2; exit 1; }
+    trap - INT TERM HUP
     cp "$root/requirements.txt" "$venv/.requirements.txt"
+    echo "set up $venv" >&2
   fi
   exec 9>&-
 fi

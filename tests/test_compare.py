@@ -24,7 +24,7 @@ from reports.records.files import read_record
 from reports.records.layout import COLUMNS
 from reports.records.metrics import LOSS, read_history
 from reports.records.summary import Summary
-from tests.comparisons import TASK, Compared, copy_of, run_comparison
+from tests.comparisons import TASK, ChildInThisProcess, Compared, copy_of, run_comparison
 from tests.experiment.harness import DIGITS_SHORT, ROOT, start, wait
 from train import compare
 from train.cli import child
@@ -66,7 +66,7 @@ def test_the_table_is_the_record(compared: Compared) -> None:
             float(row["saved_for_backward_mib"]) / float(rows[0]["saved_for_backward_mib"])
         )
         assert row["status"] == "finished"
-        assert f"| {row['precision']} |" in compared.out
+        assert f"\n{row['precision']} " in compared.out
     assert float(rows[1]["saved_ratio"]) <= 0.65
     assert float(rows[2]["saved_ratio"]) <= 0.65
 
@@ -86,12 +86,86 @@ def test_finished_runs_are_reused_and_missing_ones_filled_in(compared: Compared,
     shutil.rmtree(folder / "bf16-s0")
     again = run_comparison(tmp_path, "--seeds", "1")
     assert again.status == 0, again.err
-    assert again.out.count("finished already, reused") == 2
+    assert again.out.count("finished already, reused") == 5
+    assert "[2/6] bf16 seed 0 (about" in again.out
     assert "speed measured already in 3 process starts, reused" in again.out
-    assert "single run" in again.out
     assert written(folder, "fp*-s0/metrics.jsonl").items() >= before.items()
     weights = compared.summary("bf16-s0").final_weights_sha256
     assert again.summary("bf16-s0").final_weights_sha256 == weights
+
+
+def test_a_smaller_comparison_keeps_what_an_earlier_one_has(compared: Compared, tmp_path: Path) -> None:
+    copy_of(compared, tmp_path)
+    again = run_comparison(tmp_path, "--seeds", "1", "--precisions", "fp32,bf16")
+    assert again.status == 0, again.err
+    assert "the earlier comparison is kept: seed 1, fp16 stay in it\n" in again.out
+    before, after = compared.comparison, again.comparison
+    assert (after.seeds, after.precisions) == (before.seeds, before.precisions)
+    assert [(row.seeds, row.mean, row.verdict) for row in after.rows] == [
+        (row.seeds, row.mean, row.verdict) for row in before.rows
+    ]
+
+
+def test_an_earlier_comparison_of_another_configuration_adds_nothing(compared: Compared, tmp_path: Path) -> None:
+    folder = copy_of(compared, tmp_path)
+    for run in folder.glob("*-s*"):
+        shutil.rmtree(run)
+    plan = planned(tmp_path, "optimizer.lr=0.06")
+    assert plan[0] == "tiny: 1 run (fp32; 1 seed)"
+
+
+def planned(out: Path, *arguments: str) -> list[str]:
+    """The lines of `--plan` for FP32 and one seed."""
+    done = run_comparison(out, "--plan", "--precisions", "fp32", "--seeds", "1", *arguments)
+    assert done.status == 0, done.err
+    return done.out.splitlines()
+
+
+def test_the_plan_counts_runs_and_finished_ones_and_starts_nothing(compared: Compared, tmp_path: Path) -> None:
+    new = planned(tmp_path)
+    assert new[0] == "tiny: 1 run (fp32; 1 seed)"
+    assert "time not known before the first run; disk not known" in new[1]
+    assert list(tmp_path.iterdir()) == []
+    folder = copy_of(compared, tmp_path)
+    shutil.rmtree(folder / "fp32-s1")
+    before = written(tmp_path, "**/*")
+    assert planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16") == [
+        "tiny: 4 runs (fp32, fp16; 2 seeds), 3 of them finished already",
+        planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16")[1],
+    ]
+    again = planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16")[1]
+    assert "about 10 s to train, then the speed; up to 1 MiB of disk" in again
+    assert planned(tmp_path, "--seeds", "1")[0] == "tiny: 2 runs (fp32; 2 seeds), 1 of them finished already"
+    assert written(tmp_path, "**/*") == before
+
+
+class StoppedAtOnce(ChildInThisProcess):
+    """Gets a SIGINT while the first run that is not finished is being started."""
+
+    def call(self, arguments: Sequence[str]) -> int:
+        self.stop(signal.SIGINT, None)
+        return super().call(arguments)
+
+
+def test_a_stopped_comparison_leaves_the_table_of_what_is_finished(compared: Compared, tmp_path: Path) -> None:
+    folder = copy_of(compared, tmp_path)
+    for name in ("fp16-s0", "fp16-s1", "bf16-s1"):
+        shutil.rmtree(folder / name)
+    for name in ("comparison.json", "results.md", "results.csv", "report.html"):
+        (folder / name).unlink()
+    done = run_comparison(tmp_path, "--seeds", "3", child=StoppedAtOnce)
+    assert done.status == 75
+    assert done.err == "interrupted: SIGINT: the comparison was stopped; the same command resumes from there\n"
+    assert "Partial, of the runs that are finished: SIGINT: the comparison was stopped" in done.out
+    assert done.comparison.partial == "SIGINT: the comparison was stopped"
+    assert done.comparison.seeds == [0, 1]
+    assert [row.seeds for row in done.comparison.rows] == [2, 1, 0]
+    for name in ("results.md", "report.html"):
+        assert "Partial, of the runs that are finished" in (folder / name).read_text()
+    assert (folder / "results.csv").exists()
+    done = run_comparison(tmp_path, "--seeds", "2")
+    assert done.status == 0, done.err
+    assert done.comparison.partial is None
 
 
 def scatter(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -123,7 +197,7 @@ def test_a_run_that_a_signal_killed_is_a_row_that_says_which(compared: Compared,
     shutil.rmtree(copy_of(compared, tmp_path) / "bf16-s0")
     done = run_comparison(tmp_path, "--seeds", "1", child=Killed)
     assert done.status == 1
-    assert [run.reason for run in done.comparison.runs] == [None, "killed by signal 9", None]
+    assert [run.reason for run in done.comparison.runs if run.seed == 0] == [None, "killed by signal 9", None]
 
 
 def test_a_run_by_itself_gives_its_exit_status_and_why() -> None:
@@ -317,7 +391,7 @@ def test_every_signal_that_asks_for_an_end_stops_the_run_and_the_comparison(
 
     done = run_comparison(tmp_path, "--seeds", "1", child=Signalled)
     assert done.status == 75
-    assert done.err == "interrupted: the comparison was stopped; the same command resumes from there\n"
+    assert done.err == f"interrupted: {number.name}: the comparison was stopped; the same command resumes from there\n"
     assert ended == [-signal.SIGTERM], "the first run got the signal, and no other run was started"
 
 

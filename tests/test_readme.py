@@ -18,10 +18,11 @@ from PIL import Image
 
 from reports import build
 from reports.analysis.comparison import comparisons_in
-from reports.analysis.reproduction import QUICK, RESULTS, ROOT
+from reports.analysis.reproduction import RESULTS, ROOT
 from reports.pages import charts
 from reports.records.config import Experiment
 from reports.records.environment import Environment
+from reports.records.estimates import QUICK
 from reports.records.files import read_record
 from reports.records.layout import ENVIRONMENT, SUMMARY
 from reports.records.summary import read_summary

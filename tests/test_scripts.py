@@ -54,7 +54,7 @@ def test_the_quick_start_ends_with_a_report(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "smoke" / "resnet20_digits" / "report.html").exists()
     assert "A smoke run" in done.stdout
-    assert "| fp16 |" not in done.stdout
+    assert "\nfp16 " not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,65 @@ def test_the_environment_is_made_only_when_requirements_changed(tmp_path: Path) 
     done = bash("-c", command, cwd=ROOT, PYTHON="", VENV=str(venv), PATH=path)
     assert done.returncode == 0, done.stderr
     assert "installing requirements.txt" in done.stderr
-    assert f"-m venv {venv}" in done.stderr
-    assert "-m pip install" in done.stderr
-    assert f"-r {ROOT}/requirements.txt" in done.stderr
+    assert done.stderr.count("\n") == 2, "a line before and a line after"
+    log = (venv / ".setup.log").read_text()
+    assert f"-m venv {venv}" in log
+    assert "-m pip install" in log
+    assert f"-r {ROOT}/requirements.txt" in log
     assert stamp.read_bytes() == (ROOT / "requirements.txt").read_bytes()
+
+
+def setting_up(tmp_path: Path, fault: str) -> subprocess.CompletedProcess[str]:
+    """Sourcing setup.sh, with a python3 that does `fault` where it makes the environment."""
+    python3 = tmp_path / "python3"
+    python3.write_text(f'#!/bin/sh\n[ "$1" != -m ] || {{ {fault}; }}\n')
+    python3.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    command = "source scripts/setup.sh && echo went on"
+    return bash("-c", command, cwd=ROOT, PYTHON="", VENV=str(tmp_path / "venv"), PATH=path)
+
+
+def test_a_failed_installation_shows_its_error_in_full(tmp_path: Path) -> None:
+    done = setting_up(tmp_path, "seq 1 100; echo no space left >&2; exit 3")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-2:] == ["no space left", "error: the packages could not be installed, see above"]
+    assert "\n100\n" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_an_interrupted_installation_is_one_line_and_75(tmp_path: Path, name: str) -> None:
+    done = setting_up(tmp_path, f"kill -{name} $PPID; echo cancelled >&2; exit 1")
+    assert (done.returncode, done.stdout) == (75, "")
+    _, *after = done.stderr.splitlines()
+    assert after == ["interrupted: while packages are installed; the same command continues"]
+    assert not (tmp_path / "venv" / ".requirements.txt").exists()
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda path: path.name)
+def test_help_is_a_few_lines_and_starts_nothing(tmp_path: Path, script: Path) -> None:
+    for options in (["--help"], ["--seeds", "1", "-h"]):
+        done = bash(str(script), *options, cwd=tmp_path, PYTHON="", VENV=str(tmp_path / "venv"), PATH="/usr/bin:/bin")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert 1 <= len(done.stdout.splitlines()) <= 6
+        assert "set -euo" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "default"),
+    [
+        (["lenet5_digits", "--seeds", "1"], False),
+        (["--smoke", "lenet5_digits"], False),
+        (["--out", "lenet5_digits"], True),
+        (["--precisions", "fp32"], True),
+    ],
+)
+def test_an_experiment_can_be_named_without_folder_and_ending(
+    tmp_path: Path, echo: str, arguments: list[str], default: bool
+) -> None:
+    done = bash(RESNET, *arguments, cwd=tmp_path, PYTHON=echo)
+    expected = ["configs/resnet20_digits.yaml"] * default
+    assert done.stdout.splitlines()[1:] == ["-m", "train.compare", *expected, *arguments]
 
 
 def test_every_script_passes_its_arguments_on_and_stops_at_the_first_fault() -> None:

@@ -4,28 +4,30 @@ python -m train.compare configs/resnet20_digits.yaml --precisions fp32,bf16,fp16
 """
 
 import shlex
+import statistics
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from reports.analysis.comparison import compare
 from reports.analysis.reproduction import of_comparison
 from reports.analysis.run import read_run
-from reports.analysis.statistics import DEFAULT_SEEDS, LOOKS, MAX_SEEDS, seeds_for_next_look
-from reports.pages import experiment_page, table
+from reports.analysis.statistics import LOOKS, MAX_SEEDS, seeds_for_next_look
+from reports.pages import experiment_page, table, terminal_table
 from reports.pages.published_table import sentence
 from reports.records import layout
-from reports.records.comparison import INCONCLUSIVE, VERDICTS, Comparison, Plan
+from reports.records.comparison import DEFAULT_SEEDS, INCONCLUSIVE, VERDICTS, Comparison, Plan
 from reports.records.config import NOT_COMPUTED
 from reports.records.files import write_record
 from reports.records.summary import FAILED, FINISHED, INTERRUPTED, Summary, read_summary
-from train.cli import options, signals, terminal
+from train.cli import options, plan, signals, terminal
 from train.cli.child import Child
 from train.cli.scripts import script_of
 from train.comparison_view import comparison_view
-from train.engine.errors import Refused
+from train.engine.errors import Interrupted, Refused
 from train.engine.precision import require_available
-from train.experiment import benchmark, environment
+from train.experiment import benchmark, config_file, environment
 from train.experiment.folder import lock_folder, previous_config, recorded_environment, require_reusable, require_same
 from train.experiment.identity import Identities
 from train.tracking.runs import track_comparison
@@ -48,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--starts", type=int, metavar="N", help=f"processes that measure the speed; {benchmark.STARTS}, smoke: 1"
     )
+    parser.add_argument("--plan", action="store_true", help="only say what would run, how long and with how much disk")
     given = parser.parse(arguments)
     seeds = (1 if given.smoke else DEFAULT_SEEDS) if given.seeds is None else given.seeds
     starts = (1 if given.smoke else benchmark.STARTS) if given.starts is None else given.starts
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return options.finish(
         lambda: Experiments(
             given.config, given.overrides, given.precisions, given.device, given.out, given.smoke
-        ).compare(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, command, starts),
+        ).compare(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, command, starts, given.plan),
         given.smoke,
     )
 
@@ -68,6 +71,7 @@ class Experiments:
     ) -> None:
         self.script = script_of(path, overrides)
         self.config = self.script.read(path, overrides, smoke)
+        self.file = config_file.find(path)
         self.precisions = list(dict.fromkeys(name.strip() for name in precisions.split(",")))
         self.device = environment.resolve_device(device)
         for precision in self.precisions:
@@ -76,42 +80,63 @@ class Experiments:
         self.folder = layout.experiment_folder(out, self.config.name, smoke)
         self.shared = [str(path), "--device", device, *(["--smoke"] if smoke else []), *overrides]
         self.child = Child()
+        self.seconds: dict[str, list[float]] = {}  # of the runs by precision, measured or estimated
 
-    def compare(self, seeds: int, max_seeds: int | None, required: str | None, command: str, starts: int) -> int:
+    def compare(
+        self,
+        seeds: int,
+        max_seeds: int | None,
+        required: str | None,
+        command: str,
+        starts: int,
+        plan_only: bool = False,
+    ) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table.
 
         With `max_seeds` seeds are added while a verdict is open, with `required` that verdict is asked for. Speed is
-        measured in `starts` processes.
-        Returns the exit status: that of the worst run; of good ones, whether they reached the verdict.
+        measured in `starts` processes. A smaller comparison than an earlier one keeps the runs of that one. An
+        interrupted one does the same with what is finished before it raises `Interrupted`. Returns the exit status:
+        that of the worst run; of good ones, whether they reached the verdict.
         """
         self._check(seeds, max_seeds, required)
         if starts < 1:
             raise Refused(f"--starts: {starts} is not at least 1")
+        work = plan.make(self.file, self.config, self.out, self.device.type, self.precisions, seeds, self.smoke)
+        if plan_only:
+            print("\n".join(work.lines()), flush=True)
+            return 0
         with lock_folder(self.folder):
-            return self._compare(seeds, max_seeds, required, starts, command)
+            return self._compare(work, seeds, max_seeds, required, command, starts)
 
-    def _compare(self, seeds: int, max_seeds: int | None, required: str | None, starts: int, command: str) -> int:
+    def _compare(
+        self, work: plan.Plan, seeds: int, max_seeds: int | None, required: str | None, command: str, starts: int
+    ) -> int:
         signals.on_stop(self.child.stop)
-        plan = Plan(
+        if kept := work.kept(seeds):
+            print(kept, flush=True)
+        asked = Plan(
             command=command,
             margin=self.config.margin,
             looks=1 if max_seeds is None else LOOKS,
-            precisions=self.precisions,
-            seeds=list(range(seeds)),
+            precisions=[*self.precisions, *work.others],
+            seeds=work.seeds,
         )
-        worst = self._train_all(plan.seeds)
-        for look in range(2, plan.looks + 1):
-            count = _seeds_to_have(compare(self.folder, plan), max_seeds or seeds, last=look == plan.looks)
-            if worst or count == len(plan.seeds):
-                break
-            print(f"{self.config.name}: no verdict yet with {len(plan.seeds)} seeds, continuing to {count}", flush=True)
-            plan.seeds = list(range(count))
-            worst = self._train_all(plan.seeds)
-        self._benchmark(plan.seeds, starts)
-        comparison = compare(self.folder, plan)
+        self.seconds = {precision: [seconds] for precision, seconds in work.seconds().items()}
+        worst, interrupted = 0, None
+        try:
+            worst = self._train_and_measure(asked, max_seeds, starts)
+        except Interrupted as error:
+            asked.seeds = [seed for seed in asked.seeds if any(self._has_finished(p, [seed]) for p in self.precisions)]
+            if not asked.seeds:
+                raise
+            interrupted = error
+        comparison = compare(self.folder, asked)
+        comparison.partial = str(interrupted) if interrupted else None
         write_record(self.folder / layout.COMPARISON, comparison)
         experiment_page.write(self.folder, comparison)
         self._print(comparison)
+        if interrupted:
+            raise interrupted
         run = track_comparison(self.folder, self.config, comparison, comparison_view(self.folder, comparison))
         if where := run.location():
             print(where, flush=True)
@@ -119,13 +144,27 @@ class Experiments:
             return worst or options.STATUS["failed"]
         return _judged(comparison, required)
 
+    def _train_and_measure(self, asked: Plan, max_seeds: int | None, starts: int) -> int:
+        """The exit status of the worst run; `asked` gets the seeds that are added while a verdict is open."""
+        worst = self._train_all(asked.seeds)
+        for look in range(2, asked.looks + 1):
+            most = max_seeds or len(asked.seeds)
+            count = _seeds_to_have(compare(self.folder, asked), most, last=look == asked.looks)
+            if worst or count <= len(asked.seeds):
+                break
+            print(f"no verdict yet with {len(asked.seeds)} seeds, continuing to {count}", flush=True)
+            asked.seeds = list(range(count))
+            worst = self._train_all(asked.seeds)
+        self._benchmark(asked.seeds, starts)
+        return worst
+
     def _print(self, comparison: Comparison) -> None:
-        results = table.results(comparison, narrow=True)
-        terminal.print_table(f"{comparison.experiment} on {table.device(comparison)}", results.titles, results.rows)
-        for note in table.notes(comparison):
-            print(note)
+        results = terminal_table.terminal_table(comparison)
+        terminal.print_table(terminal_table.heading(comparison), results.titles, results.rows)
+        for note in [*terminal_table.reasons(comparison), *table.notes(comparison)]:
+            terminal.say(note)
         for reproduction in of_comparison(self.folder, comparison):
-            print(sentence(reproduction))
+            terminal.say(sentence(reproduction))
         print(f"report: {self.folder / layout.REPORT}", flush=True)
 
     def _check(self, seeds: int, max_seeds: int | None, required: str | None) -> None:
@@ -151,19 +190,28 @@ class Experiments:
 
     def _train_all(self, seeds: Sequence[int]) -> int:
         """The exit status of the worst of all runs."""
-        return max(self._train(precision, seed, seeds) for seed in seeds for precision in self.precisions)
+        runs = [(precision, seed) for seed in seeds for precision in self.precisions]
+        return max(self._train(number, runs) for number in range(len(runs)))
 
-    def _train(self, precision: str, seed: int, seeds: Sequence[int]) -> int:
-        """Exit status of one run, in a process of its own; a finished one is reused."""
+    def _train(self, number: int, runs: Sequence[tuple[str, int]]) -> int:
+        """Exit status of one of the runs, in a process of its own; a finished one is reused."""
+        precision, seed = runs[number]
         name = layout.run_name(precision, seed)
         file = self.folder / name / layout.SUMMARY
-        if not self.smoke and read_summary(file).status == FINISHED:
+        heading = f"[{number + 1}/{len(runs)}] {precision} seed {seed}"
+        if self._is_finished(precision, seed):
             fault = read_run(self.folder, precision, seed).reason
             used = f"but not counted: {fault}; delete {file.parent} to retrain it" if fault else "reused"
-            print(f"{self.config.name} {name}: finished already, {used}", flush=True)
+            terminal.say(f"{heading}: finished already, {used}")
             return 0
+        print(f"{heading}{self._time_left(runs[number:])}", flush=True)
+        started = time.monotonic()
         arguments = ["--precision", precision, "--seed", str(seed), "--out", str(self.out)]
         status = self.child.call([f"train.{self.config.model}", *self.shared, *arguments])
+        if status == options.STATUS["interrupted"]:
+            raise Interrupted(f"{name}: {self.child.reason}")
+        if status == 0:
+            self.seconds.setdefault(precision, []).append(time.monotonic() - started)
         if status < 0 or status not in options.STATUS.values():
             earlier = read_summary(file) if file.exists() else Summary()
             with lock_folder(file.parent):
@@ -171,7 +219,7 @@ class Experiments:
             return options.STATUS["failed"]
         if status == options.STATUS["refused"]:
             begun = file.with_name(layout.CONFIG).exists()  # then it is that run which is refused, not the model
-            if begun or not any(self._has_finished(other, seeds) for other in self.precisions):
+            if begun or not any(self._is_finished(*run) for run in runs):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
             with lock_folder(file.parent):
@@ -179,8 +227,21 @@ class Experiments:
             return options.STATUS["failed"]
         return status
 
+    def _time_left(self, runs: Sequence[tuple[str, int]]) -> str:
+        """About how long `runs` take by those that were measured; empty where none was."""
+        known = {precision: statistics.fmean(seconds) for precision, seconds in self.seconds.items()}
+        if not known:
+            return ""
+        mean = statistics.fmean(known.values())
+        to_do = (precision for precision, seed in runs if not self._is_finished(precision, seed))
+        return f" (about {plan.duration(sum(known.get(precision, mean) for precision in to_do))} left)"
+
+    def _is_finished(self, precision: str, seed: int) -> bool:
+        return not self.smoke and self._has_finished(precision, [seed])
+
     def _benchmark(self, seeds: Sequence[int], starts: int) -> None:
         """Measure the speed of the precisions that can train it, in as many processes as benchmark.json lacks.
+
 
         A process that fails leaves its reason there, beside what the others measured.
         """
@@ -195,11 +256,10 @@ class Experiments:
         write_record(file, record)  # no figure of another machine may stand where the measurement below does not end
         done = len(record.starts)
         if done >= starts:
-            print(f"{self.config.name}: speed measured already in {done} process starts, reused", flush=True)
+            print(f"speed measured already in {done} process starts, reused", flush=True)
             return
         for number in range(done + 1, starts + 1):
-            title = f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side"
-            print(f"{title}, process start {number} of {starts}", flush=True)
+            print(f"[speed {number}/{starts}] {', '.join(precisions)} side by side in a new process", flush=True)
             arguments = ["--precisions", ",".join(precisions), "--output", str(file)]
             status = self.child.call(["train.cli.benchmark", *self.shared, *arguments])
             if status:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import binomtest
 
-from reports.analysis.statistics import DEFAULT_SEEDS, LOOKS, MAX_SEEDS, judge, seeds_for_next_look, speedup
+from reports.analysis.statistics import LOOKS, MAX_SEEDS, judge, seeds_for_next_look, speedup
 from reports.records.calibration import COMPARISONS, SPEED_STARTS, Calibration, FromOneSource, SpeedCalibration
-from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
+from reports.records.comparison import BETTER, DEFAULT_SEEDS, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
 from reports.records.environment import UNCOMMITTED
 from reports.records.files import read_record
 

@@ -24,7 +24,7 @@ from reports.analysis.statistics import mean, standard_deviation
 from reports.records import layout
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment, departures, read_config
-from reports.records.estimates import Estimates
+from reports.records.estimates import QUICK, Estimates
 from reports.records.evaluation import Evaluation
 from reports.records.files import read_record
 from reports.records.metrics import read_history
@@ -34,7 +34,6 @@ ROOT = published.ROOT
 RESULTS = ROOT / "reports" / "results"
 FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
 MOST_NOISE = 10  # margins; where single runs differ by more, any figure would be one of them
-QUICK = "resnet20_digits"
 
 Verdict = Literal["REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW", "SCALED-DOWN", "NOT RUN"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -18,7 +18,7 @@ POWER = 0.8
 MOST_SEEDS = 1000
 DEVIATIONS = 200  # that stand for all a sample can have
 LOOKS = 3  # how often whoever adds seeds may ask for the verdict
-DEFAULT_SEEDS, MAX_SEEDS = 3, 20  # of a comparison, and the most of one that adds them, unless told otherwise
+MAX_SEEDS = 20  # of a comparison that adds them
 
 
 @dataclass(frozen=True)

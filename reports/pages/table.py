@@ -16,8 +16,8 @@ from reports.records.summary import FINISHED
 Value = float | int | str | None
 
 
-def results(comparison: Comparison, narrow: bool = False) -> Table:
-    """A row a precision. The deciding metric stands first, further ones after the verdict unless it is `narrow`."""
+def results(comparison: Comparison) -> Table:
+    """A row a precision. The deciding metric stands first, further ones after the verdict."""
     metric = comparison.metric
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("precision", lambda row: row.precision),
@@ -25,11 +25,10 @@ def results(comparison: Comparison, narrow: bool = False) -> Table:
         ("difference vs FP32 [95%]", difference),
         ("verdict", verdict),
     ]
-    if not narrow:
-        others = {other.metric.key: other.metric.label for row in comparison.rows for other in row.others}
-        columns += [(f"{label} (difference)", partial(_other, key)) for key, label in others.items()]
-        columns.append(("samples/s", lambda row: number(row.samples_per_sec)))
+    others = {other.metric.key: other.metric.label for row in comparison.rows for other in row.others}
+    columns += [(f"{label} (difference)", partial(_other, key)) for key, label in others.items()]
     columns += [
+        ("samples/s", lambda row: number(row.samples_per_sec)),
         ("speed-up [95%]", speedup),
         ("peak memory", lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0)),
         ("saved for backward", lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1)),
@@ -59,6 +58,8 @@ def as_csv(*comparisons: Comparison) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """What a reader must know to read the figures right."""
     notes = []
+    if comparison.partial:
+        notes.append(f"Partial, of the runs that are finished: {comparison.partial}; the same command completes it.")
     if comparison.smoke:
         notes.append("A smoke run of a few steps: these figures say only that the code runs.")
     if len(comparison.seeds) == 1:

@@ -15,6 +15,7 @@ from reports.records.summary import FINISHED, Status, Summary
 Verdict = Literal["EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = VERDICTS
+DEFAULT_SEEDS = 3  # of a comparison
 
 
 class Interval(Schema):
@@ -150,6 +151,7 @@ class Comparison(Plan):
     """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs.
 
     `not_recorded` names what at least one of them does not record and which is therefore not compared.
+    `partial` is why runs are missing: the comparison was interrupted.
     """
 
     experiment: str
@@ -162,6 +164,7 @@ class Comparison(Plan):
     committed: bool = False
     torch: list[str] = []
     not_recorded: list[str] = []
+    partial: str | None = None
 
     @property
     def metric(self) -> Metric | None:

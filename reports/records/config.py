@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -31,9 +32,12 @@ LENGTH = frozenset({"epochs", "max_steps"})
 
 def _plain_name(name: str) -> str:
     # It becomes a folder, a name at W&B, an id in HTML, and text in Markdown and LaTeX.
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         rule = "letters a to z and A to Z, digits, '.', '_' and '-', beginning with a letter or digit"
-        raise ValueError(f"name: {name!r} is no name of an experiment (without this key, the file's); allowed: {rule}")
+        rule += "" if len(name) <= 100 else ", at most 100 of them"
+        raise ValueError(
+            f"name: {name[:100]!r} is no name of an experiment (without this key, the file's); allowed: {rule}"
+        )
     if name in (layout.SMOKE, layout.REPLACED):
         raise ValueError(f"name: {name!r} is taken; it names the folder of the results")
     return name
@@ -52,6 +56,14 @@ class Section(BaseModel):
     """Types are strict: the text "3" is no integer, and an undeclared key is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_float32(cls, value: Any) -> Any:
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and number and not 2.0**-126 <= abs(number) < 2.0**128:
+                raise ValueError(f"{number:g} is outside the range of float32, in which models compute")
+        return value
 
 
 class Data(Section):
@@ -167,7 +179,7 @@ class Experiment(Section):
     scaler: Scaler = Scaler()
     channels_last: Bool = Field(False, description="Memory format of images and convolutions")
     deterministic: Bool = Field(True, description="CUDA: deterministic cuDNN kernels")
-    workers: int = Field(0, ge=0, description="Processes that decode images which are read from disk")
+    workers: int = Field(0, ge=0, le=1024, description="Processes that decode images which are read from disk")
     log_every: Count = Field(10, description="Steps between two lines of metrics.jsonl")
     eval_every: Count | None = Field(None, description="Steps between two evaluations; null: an epoch")
     checkpoint_every: Count | None = Field(None, description="Steps between two checkpoints; null: at every evaluation")

@@ -6,10 +6,12 @@ from reports.records.files import Schema
 
 
 class Estimate(Schema):
-    """Floating-point operations of a forward pass of one sample, and the `samples` of the whole training."""
+    """Operations of a forward pass of one sample, `samples` of its training, `parameters` of the model."""
 
     forward_flops: PositiveInt
     samples: PositiveInt
+    parameters: PositiveInt | None = None
 
 
+QUICK = "resnet20_digits"  # the quick start, whose measured speed turns operations into time
 Estimates = RootModel[dict[str, Estimate]]  # by experiment

@@ -23,12 +23,15 @@ class Steps(Schema):
 
 
 class Pretrained(Schema):
-    """Where the initial weights came from, and how many tensors were `loaded`, `missing` or `unexpected`."""
+    """Where the initial weights came from, and how many tensors were `loaded`, `missing` or `unexpected`.
+
+    None is not recorded: the script loaded them itself.
+    """
 
     source: str
-    loaded: int
-    missing: int
-    unexpected: int
+    loaded: int | None = None
+    missing: int | None = None
+    unexpected: int | None = None
     missing_names: list[str] = []
 
 

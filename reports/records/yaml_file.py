@@ -33,7 +33,8 @@ def parse(text: str) -> Any:
     """The value that `text` is; raises ValueError on one line."""
     try:
         return yaml.load(text, StrictLoader)
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:  # AttributeError: no such date
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        # Python's own errors are those of tagged values: !!bool maybe is a KeyError, !!timestamp x an AttributeError.
         raise ValueError(" ".join(str(error).split())) from None
 
 

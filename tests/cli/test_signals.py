@@ -28,7 +28,11 @@ def test_a_signal_while_libraries_load_ends_any_command_as_interrupted(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 75
     assert done.stderr == LEFT.format(number.name)
-    assert done.stdout == ""
+    first = {
+        "train.resnet": "train.resnet: tiny fp32 seed 0: loading",
+        "train.compare": "tiny: 9 runs (fp32, bf16, fp16",
+    }
+    assert done.stdout.startswith(first.get(module, "")), "said before torch loads"
     assert not (tmp_path / "out").exists()
 
 
@@ -58,8 +62,35 @@ def _terminated(config: Experiment) -> nn.Module:
 def test_a_hangup_saves_a_checkpoint_as_sigterm_does(tmp_path: Path) -> None:
     stopped = run(tmp_path, forward=AtCall(5, functools.partial(signal.raise_signal, signal.SIGHUP)))
     assert stopped.status == 75
-    assert stopped.err.startswith("SIGHUP: saving a checkpoint\n")
+    assert stopped.err == "interrupted: SIGHUP: stopped at step 5 of 12; the same command resumes from there\n"
     assert "resumes from step 5 of 12" in run(tmp_path).out
+
+
+def test_a_run_that_a_comparison_started_leaves_it_to_the_comparison_to_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(signals.REASON_FILE, str(tmp_path / "reason"))
+    stopped = run(tmp_path, forward=AtCall(5, functools.partial(signal.raise_signal, signal.SIGINT)))
+    assert (stopped.status, stopped.err) == (75, "")
+    assert (tmp_path / "reason").read_text() == "stopped at step 5 of 12"
+    monkeypatch.setattr(signals, "PARENT", os.getppid() + 1)  # the comparison was killed, and nobody else speaks
+    stopped = run(tmp_path, forward=AtCall(5, functools.partial(signal.raise_signal, signal.SIGTERM)))
+    assert stopped.err == "interrupted: SIGTERM: stopped at step 10 of 12; the same command resumes from there\n"
+
+
+@pytest.mark.parametrize("code", [0, 3, None])
+@pytest.mark.parametrize("part", ["build", "forward"])
+def test_a_model_that_leaves_the_process_does_not_pass_for_a_finished_run(
+    part: str, code: int | None, tmp_path: Path
+) -> None:
+    def leave(config: Experiment) -> nn.Module:
+        sys.exit(code)
+
+    leaving = (
+        run(tmp_path, build=leave) if part == "build" else run(tmp_path, forward=AtCall(2, lambda: sys.exit(code)))
+    )
+    assert leaving.status == 1
+    assert leaving.err == f"error: the model or its data called sys.exit({code!r})\n"
 
 
 def test_a_hangup_that_nohup_had_ignored_stays_ignored(tmp_path: Path) -> None:
@@ -75,7 +106,7 @@ def test_an_interrupted_smoke_run_says_that_it_starts_again(tmp_path: Path) -> N
     terminate = functools.partial(signal.raise_signal, signal.SIGTERM)
     stopped = run(tmp_path, options=("--smoke",), forward=AtCall(2, terminate))
     assert stopped.status == 75
-    assert stopped.err.splitlines()[-1] == "interrupted: stopped at step 2 of 4; a smoke run starts again"
+    assert stopped.err == "interrupted: SIGTERM: stopped at step 2 of 4; a smoke run starts again\n"
     again = run(tmp_path, options=("--smoke",))
     assert again.status == 0
     assert "resumes" not in again.out

@@ -160,6 +160,29 @@ def test_a_value_out_of_range_is_refused_with_key_and_value(override: str) -> No
     assert value.strip(".") in message
 
 
+def numeric_keys() -> Iterator[str]:
+    """The dotted keys that take a number, or a list of them."""
+    for prefix, model in sections():
+        for name, field in model.model_fields.items():
+            if any(kind in str(field.annotation) for kind in ("int", "float")):
+                yield prefix + name
+
+
+@pytest.mark.parametrize("key", dict.fromkeys(numeric_keys()))
+def test_no_number_gets_further_than_the_schema_that_a_model_cannot_compute_with(key: str) -> None:
+    form = ["optimizer={name: adamw, lr: 0.1}"] if key in ("optimizer.betas", "optimizer.eps") else []
+    for number in (".inf", "-.inf", ".nan", "1e300", "-1e300", "1e-300", str(10**40), "1" * 4000, "!!float 1e999"):
+        for text in (number, f"[{number}, {number}]"):
+            assert key in refusal(*form, f"{key}={text}")
+
+
+def test_a_value_that_is_large_when_written_out_is_shortened() -> None:
+    doubled = "".join(f", &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40))
+    assert len(refusal(f"batch_size=[&a0 [1]{doubled}]")) < 1000
+    assert len(refusal(f"arch={{x: {'y' * 5000}}}")) < 1000
+    assert len(refusal(f"name={'a' * 300}")) < 500
+
+
 @pytest.mark.parametrize("overrides", [("epochs=2",), ("max_steps=null",)])
 def test_epochs_and_max_steps_exclude_each_other(overrides: tuple[str, ...]) -> None:
     assert "give either epochs or max_steps, and not both" in refusal(*overrides)
@@ -187,6 +210,10 @@ def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
     assert "repeated key lr" in refusal(path=written(tmp_path, nested))
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    assert load(written(tmp_path, b"\xef\xbb\xbf" + TINY.read_bytes(), "tiny.yaml")) == load(TINY)
+
+
 def test_a_merge_key_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
     text = TINY.read_text().replace("optimizer:\n", "optimizer: &base\n") + "schedule:\n  <<: *base\n"
     message = refusal(path=written(tmp_path, text.replace("schedule:\n  name: linear\n", "")))
@@ -203,6 +230,9 @@ def test_a_merge_key_is_refused_with_what_to_write_instead(tmp_path: Path) -> No
         (b"\xff\xfem\x00", "not readable as YAML"),
         ("model: !!python/object/apply:os.getcwd []", "not readable as YAML"),
         ("arch: 2020-99-99", "not readable as YAML"),
+        ("model: !!bool maybe", "not readable as YAML"),
+        ("[" * 1000, "not readable as YAML"),
+        (b"\x00\x01\x02", "not readable as YAML"),
         ("", "expected keys and values"),
         ("- model", "expected keys and values"),
         ("just text", "expected keys and values"),
@@ -218,7 +248,64 @@ def test_a_missing_file_is_refused_with_the_nearest_name(tmp_path: Path) -> None
     message = refusal(path=DIGITS.with_name("resnet20_digit.yaml"))
     assert "did you mean" in message
     assert f"{DIGITS}" in message
-    assert refusal(path=tmp_path / "none.yaml") == f"{tmp_path / 'none.yaml'}: no such file"
+    missing = str(tmp_path / "none.yaml")
+    assert refusal(path=Path(missing)) == f"unknown configuration file {missing!r}: no such file"
+
+
+def test_an_experiment_of_the_repository_is_found_by_its_bare_name_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(Path(DIGITS.stem)) == load(DIGITS)
+    assert f"did you mean {str(DIGITS)!r}" in refusal(path=Path("resnet20_digit"))
+    assert f"did you mean the file {str(DIGITS)!r}?" in refusal("resnet20_digit")
+
+
+def test_a_path_that_is_no_file_is_refused_in_one_short_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(path=tmp_path) == f"{tmp_path} is a folder, not a configuration file"
+    assert "File name too long" in refusal(path=Path("x" * 5000))
+    assert len(refusal(path=Path("x" * 5000))) < 300
+
+    def denied(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", denied)  # the user root is denied nothing
+    assert refusal() == f"configuration file {str(TINY)!r}: Permission denied"
+
+
+def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path, **options: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    assert refusal(path=tmp_path / TINY) == f"{TINY}: not readable as YAML: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("lr=0.1", "did you mean 'optimizer.lr'?"),
+        ("betas=[0.9, 0.99]", "did you mean 'optimizer.betas'?"),
+        ("augment=crop", "did you mean 'data.augment'?"),
+        ("momentun=0.9", "did you mean 'optimizer.momentum'?"),
+        ("data.batch_size=8", "did you mean 'batch_size'?"),
+        ("seed=1", "it is an option of the command: --seed"),
+        ("precision=bf16", "it is an option of the command: --precision"),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_refused_with_the_right_place(override: str, hint: str) -> None:
+    assert refusal(override).endswith(hint)
+
+
+def test_a_key_that_is_like_none_is_refused_without_a_guess_and_without_a_long_list() -> None:
+    message = refusal("learning_rate=0.1")
+    assert "did you mean" not in message
+    assert "... (28 in all)" in message
+    assert len(message) < 300
+
+
+def test_a_key_that_is_given_twice_is_refused() -> None:
+    assert "'batch_size' is given more than once" in refusal("batch_size=4", "log_every=2", "batch_size=16")
 
 
 def test_a_relative_file_is_found_in_the_repository_from_anywhere(
@@ -237,6 +324,9 @@ def test_a_relative_file_is_found_in_the_repository_from_anywhere(
         ("batch_size=[1", "not a YAML value"),
         ("arch=2020-99-99", "not a YAML value"),
         ("=3", "unknown key ''"),
+        *((f"label_smoothing={text}", "not a YAML value") for text in ("!!bool maybe", "!!float x", "!!int x")),
+        ("label_smoothing=!!timestamp x", "not a YAML value"),
+        ("label_smoothing=" + "[" * 1000, "not a YAML value"),
     ],
 )
 def test_a_malformed_override_is_refused(override: str, reason: str) -> None:
@@ -267,7 +357,7 @@ def test_a_boolean_can_be_turned_off_and_on_in_any_spelling(key: str) -> None:
 
 
 def test_overrides_apply_in_order_and_create_a_section() -> None:
-    config = load(TINY, ["batch_size=4", "batch_size=16", "scaler.growth_interval=7"])
+    config = load(TINY, ["scaler={init_scale: 1024}", "batch_size=16", "scaler.growth_interval=7"])
     assert config.batch_size == 16
     assert config.scaler.growth_interval == 7
     assert config.scaler.init_scale == 1024

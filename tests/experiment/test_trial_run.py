@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from reports.records.config import Experiment
-from tests.experiment.harness import ROOT, TinyNet, run
+from reports.records.summary import Pretrained
+from tests.experiment.harness import ROOT, Outcome, TinyNet, build, run
 from train.cli.scripts import script_of
 from train.engine.copies import copied
 from train.engine.saved_for_backward import trial_pass
@@ -106,6 +107,20 @@ def test_weights_that_nothing_loads_are_refused(tmp_path: Path) -> None:
     outcome = run(tmp_path, "pretrained=true")
     assert outcome.status == 2
     assert "pretrained: train.resnet loads no weights; leave it false" in outcome.err
+
+
+def test_a_script_that_loads_weights_itself_is_accepted_and_recorded(tmp_path: Path, fp32: Outcome) -> None:
+    def loading(config: Experiment) -> nn.Module:
+        model = build(config)
+        if config.pretrained:
+            model.load_state_dict(torch.load(str(config.pretrained))["trainer"]["model"])
+        return model
+
+    best = str(fp32.folder / "checkpoints" / "best.pt")
+    outcome = run(tmp_path, f"pretrained={best}", "max_steps=2", build=loading)
+    assert outcome.status == 0, outcome.err
+    assert outcome.summary.pretrained == Pretrained(source=best)
+    assert outcome.summary.initial_weights_sha256 != fp32.summary.initial_weights_sha256
 
 
 def test_an_fp32_module_that_is_never_called_is_refused(tmp_path: Path) -> None:

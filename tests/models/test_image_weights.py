@@ -1,5 +1,6 @@
 """Pretrained image weights fit whole but for the head, or are refused."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 
 from models import vision
 
@@ -122,3 +124,31 @@ def test_densenet_takes_the_names_in_torchvisions_files(tmp_path: Path) -> None:
     model = vision.build("densenet", "densenet_small_image", 10, 3, 32, pretrained=str(tmp_path / "weights.pth"))
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, made.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_the_checkpoint_of_a_run_gives_the_weights_that_it_evaluated(tmp_path: Path, averaged: bool) -> None:
+    first, average = built(seed=0), AveragedModel(built(seed=2))
+    trainer = {"model": first.state_dict(), "ema": average.state_dict() if averaged else None, "step": 3}
+    torch.save({"format": 1, "identity": {"seed": 0}, "trainer": trainer}, tmp_path / "best.pt")
+    same, other = (built(classes, pretrained=str(tmp_path / "best.pt")) for classes in (10, 7))
+    expected = average.module if averaged else first
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(same.state_dict()[name], tensor), name
+    assert other.pretrained["missing_names"] == ["fc.bias", "fc.weight"]
+
+
+class Command:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch ran",)
+
+
+def test_a_file_that_could_run_code_is_refused_without_advice_to_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"fc.weight": Command()}, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match="never read: they can run code") as refused:
+        built(pretrained=str(tmp_path / "weights.pt"))
+    assert "weights_only" not in str(refused.value)
+    assert not (tmp_path / "ran").exists()

@@ -1,5 +1,6 @@
 """Text models: against transformers' own, with masks in half precision, and from pretrained folders."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import transformers
 from torch import Tensor, nn
 
 from models import text
+from train.data.tokenizer import PretrainedTokenizer
+from train.engine.errors import Refused
 from train.engine.precision import Precision
 
 CPU = torch.device("cpu")
@@ -244,6 +247,41 @@ def test_a_folder_without_weights_or_configuration_is_named(folder: Path, tmp_pa
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     with pytest.raises(ValueError, match=f"pretrained: {tmp_path} is not readable"):
         encoder("bert", pretrained=str(tmp_path), vocab_size=None)
+
+
+def test_the_checkpoint_of_a_run_gives_its_weights_to_a_text_model(tmp_path: Path) -> None:
+    first = encoder("bert")
+    torch.save({"trainer": {"model": first.state_dict(), "ema": None}}, tmp_path / "best.pt")
+    same: Any = encoder("bert", pretrained=str(tmp_path / "best.pt"))
+    assert all(torch.equal(tensor, first.state_dict()[name]) for name, tensor in same.state_dict().items())
+    other: Any = encoder("bert", pretrained=str(tmp_path / "best.pt"), num_labels=7)
+    assert other.pretrained["missing_names"] == ["classifier.bias", "classifier.weight"]
+
+
+def test_code_in_a_pretrained_folder_is_never_run_and_never_offered(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*arguments: object) -> str:
+        raise AssertionError("asked whether to run the folder's code")
+
+    monkeypatch.setattr("builtins.input", asked)
+    code = f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom transformers import PretrainedConfig as Own\n"
+    (tmp_path / "own.py").write_text(code)
+    own = "own.Own"
+    maps = {"AutoConfig": own, "AutoModelForSequenceClassification": own, "AutoTokenizer": [own, None]}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": maps}))
+    tokenizer = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [own, None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(Refused, match="is code of its own, which is never run here"):
+        PretrainedTokenizer(str(tmp_path))
+    with pytest.raises(ValueError, match="is code of its own, which is never run here") as refused:
+        encoder("bert", pretrained=str(tmp_path), vocab_size=None)
+    assert "trust_remote_code" not in str(refused.value)
+    known = json.loads((folder / "config.json").read_text()) | {"auto_map": maps}
+    (tmp_path / "config.json").write_text(json.dumps(known))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    encoder("bert", pretrained=str(tmp_path), vocab_size=None)  # with the model of transformers
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_architecture_that_was_never_published_is_refused() -> None:

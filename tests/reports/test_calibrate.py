@@ -9,8 +9,8 @@ import pytest
 
 from reports import calibrate
 from reports.analysis import calibration
-from reports.analysis.statistics import DEFAULT_SEEDS
 from reports.records.calibration import SPEED_STARTS, Calibration, SpeedCalibration
+from reports.records.comparison import DEFAULT_SEEDS
 from reports.records.environment import Machine, Source
 from reports.records.files import write_record
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from types import FrameType
 
-from train.cli.options import REASON_FILE
+from train.cli.signals import INTERRUPTED, REASON_FILE
 from train.engine.errors import Interrupted
 
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
@@ -20,7 +20,7 @@ class Child:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.stopping = False
+        self.stopped_by: signal.Signals | None = None
         self.reason = ""  # why the last command ended, if not with 0
 
     def call(self, arguments: Sequence[str]) -> int:
@@ -33,22 +33,22 @@ class Child:
                 preexec_fn=_end_with_parent,
                 env={**os.environ, REASON_FILE: reason.name},
             )
-            if self.stopping:  # asked while the process was being started, when there was none to tell
+            if self.stopped_by:  # while the process was being started, when there was none to tell
                 self.process.send_signal(signal.SIGTERM)
             status = self.process.wait()
-            self.reason = reason.read() or "no reason given"
-        self._stop_if_asked()
+            self.reason = reason.read()
+        self._stop_if_asked(self.reason if status == INTERRUPTED else "")
         return status
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """The handler of the signals that ask for an end."""
-        self.stopping = True
+        self.stopped_by = signal.Signals(number)
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGTERM)  # while Python starts, SIGINT is a traceback
 
-    def _stop_if_asked(self) -> None:
-        if self.stopping:
-            raise Interrupted("the comparison was stopped")
+    def _stop_if_asked(self, reason: str = "") -> None:
+        if self.stopped_by:
+            raise Interrupted(f"{self.stopped_by.name}: {reason or 'the comparison was stopped'}")
 
 
 def _end_with_parent() -> None:

@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from train.cli.signals import INTERRUPTED
+from train.cli.signals import INTERRUPTED, REASON_FILE, spoken_for
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 
-# Names a file into which a run that a comparison started writes why it ended, beside saying so.
-REASON_FILE = "AMP_ZOO_REASON_FILE"
 STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "verdict": 4, "interrupted": INTERRUPTED}
 
 
@@ -87,13 +85,16 @@ def finish(action: Callable[[], int], smoke: bool = False) -> int:
         return _say("diverged", error, "diverged")
     except Interrupted as error:
         remedy = "a smoke run starts again" if smoke else "the same command resumes from there"
-        return _say("interrupted", f"{error}; {remedy}", "interrupted")
+        return _say("interrupted", error if spoken_for() else f"{error}; {remedy}", "interrupted")
     except (EngineFault, OSError) as error:
         return _say("error", error, "failed")
+    except SystemExit as error:  # with 0 it would pass for a command that did its work
+        return _say("error", f"the model or its data called sys.exit({error.code!r})", "failed")
 
 
 def _say(word: str, error: object, status: str) -> int:
-    print(f"{word}: {error}", file=sys.stderr, flush=True)
+    if status != "interrupted" or not spoken_for():
+        print(f"{word}: {error}", file=sys.stderr, flush=True)
     if file := os.environ.get(REASON_FILE):
         Path(file).write_text(str(error), encoding="utf-8")
     return STATUS[status]

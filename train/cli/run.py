@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train.cli import options, terminal
-from train.cli.signals import Signals
+from train.cli.signals import Signals, spoken_for
+from train.engine.errors import Interrupted
 from train.experiment.run import Services, execute, prepare
 from train.experiment.setup import Build, Script
 from train.experiment.tasks import Task
@@ -34,8 +35,13 @@ def main(build: Build, task: Task, arguments: Sequence[str] | None = None) -> in
         )
         signals = Signals()
         command = shlex.join(["python", "-m", f"train.{prepared.setup.config.model}", *sys.argv[1:]])
-        services = Services(track_run, terminal.Progress, lambda: signals.requested, command)
-        execute(prepared, given.out, given.resume, services)
+        services = Services(track_run, terminal.Progress, lambda: signals.received is not None, command)
+        try:
+            execute(prepared, given.out, given.resume, services)
+        except Interrupted as error:
+            if signals.received is None or spoken_for():  # the comparison knows which signal it got
+                raise
+            raise Interrupted(f"{signals.received.name}: {error}") from None
         return options.STATUS["finished"]
 
     return options.finish(train, given.smoke)

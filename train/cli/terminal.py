@@ -1,5 +1,6 @@
 """What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
 
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,11 +8,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
+from rich.text import Text
 
 from reports.records.metric import Metric
 
 terminal = Console()
 QUIET_SECONDS = 30.0
+STYLES = {  # of a table's cells
+    **dict.fromkeys(("EQUIVALENT", "BETTER", "ready"), "green"),
+    **dict.fromkeys(("WORSE", "failed", "diverged", "fault"), "red"),
+    **dict.fromkeys(("INCONCLUSIVE", "interrupted", "missing"), "yellow"),
+}
 
 
 class Progress:
@@ -68,15 +75,19 @@ def counted(total: int, title: str) -> Iterator[int]:
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of texts; elsewhere than on a terminal, one Markdown line a row."""
-    if terminal.is_terminal:
-        table = Table(title=title, title_justify="left")
-        for name in header:
-            table.add_column(name, justify="left" if name == header[0] else "right")
-        for row in rows:
-            table.add_row(*row)
-        terminal.print(table)
-        return
-    print(title)
-    for row in (header, ["---"] * len(header), *rows):
-        print("| " + " | ".join(row) + " |")
+    """A table of texts as wide as the terminal at most, of 80 columns where there is none, with colours on one."""
+    say(title)
+    table = Table(box=None, pad_edge=False)
+    for name in header:
+        table.add_column(Text(name), justify="left" if name in (header[0], "verdict") else "right")
+    for row in rows:
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    terminal.print(table)
+
+
+def say(text: str) -> None:
+    """Print a paragraph, wrapped at words; a path that is longer than a line stays whole."""
+    wrapped = textwrap.fill(
+        text, max(40, terminal.width), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    print(wrapped, flush=True)

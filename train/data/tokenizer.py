@@ -40,9 +40,12 @@ class PretrainedTokenizer:
         from transformers import AutoTokenizer
 
         try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(source)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         except Exception as error:  # tokenizers raises nothing more special for a damaged file
-            raise Refused(f"pretrained: no tokenizer in {source}: {' '.join(str(error).split())[:200]}") from None
+            why = " ".join(str(error).split())[:200]
+            if "trust_remote_code" in str(error):  # the advice of transformers
+                why = "it is code of its own, which is never run here"
+            raise Refused(f"pretrained: no tokenizer in {source}: {why}") from None
         self.size = len(self.tokenizer)
         if self.size <= len(self.tokenizer.all_special_tokens):  # made of nothing, and without a word of warning
             raise Refused(f"pretrained: no tokenizer in {source}: it has no vocabulary, such as a tokenizer.json")

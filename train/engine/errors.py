@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+LISTED = 20  # names that a message lists; of more, the nearest
+
 
 class Refused(ValueError):
     """Asked for something that cannot be done as asked; raised before any work (exit status 2)."""
@@ -21,8 +23,10 @@ class EngineFault(RuntimeError):
 
 
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> Refused:
-    """`Refused` for a name that is not in `allowed`: the name, the nearest valid one, and all of them."""
+    """`Refused` for a name that is not in `allowed`: the nearest valid one, and all of a few."""
     allowed = sorted(allowed)
-    nearest = difflib.get_close_matches(str(name).lower(), allowed, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name).lower(), allowed, n=5, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return Refused(f"unknown {kind} {str(name)!r}: {hint}allowed: {', '.join(allowed)}")
+    listed = ", ".join(allowed if len(allowed) <= LISTED else nearest or allowed[:5])
+    others = f", ... ({len(allowed)} in all)" if len(allowed) > LISTED else ""
+    return Refused(f"unknown {kind} {str(name)[:100]!r}: {hint}allowed: {listed}{others}")

@@ -3,42 +3,40 @@
 The keys themselves are declared in `reports.records.config`, which also reads the recorded ones.
 """
 
+import difflib
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from reports.records import yaml_file
 from reports.records.config import AdamW, Experiment, Optimizer, Sgd
 from train.engine.errors import Refused, unknown
+from train.experiment import config_file
 from train.experiment.optimizers import OPTIMIZERS
 
 TRAIN = Path(__file__).resolve().parent.parent
 # Locations in pydantic's errors that name one form of a value, not a key.
 FORMS: dict[str, type[BaseModel]] = {"sgd": Sgd, "adamw": AdamW, "other": Optimizer}
 FORM_NAMES = {*FORMS, "bool", "str"}
+# An experiment holds none of these: they are chosen for each run.
+COMMAND_OPTIONS = frozenset({"precision", "precisions", "seed", "seeds", "device", "out", "resume", "smoke"})
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 80
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read an experiment's YAML and apply `key.sub=value` overrides.
 
-    A relative path is looked up in the current folder and then in the repository.
     Raises `Refused` with the file, the key, what is allowed and the nearest valid name.
     """
-    if not path.exists() and (TRAIN.parent / path).exists():
-        path = TRAIN.parent / path
-    if not path.is_file():
-        known = [str(other) for other in sorted(path.parent.glob("*.yaml"))]
-        raise unknown("configuration file", path, known) if known else Refused(f"{path}: no such file")
     try:
-        values = yaml_file.read_mapping(path)
+        path = config_file.find(path)
+        values = config_file.read(path, overrides)
     except ValueError as error:
         raise Refused(str(error)) from None
-    values.setdefault("name", path.stem)
-    for override in overrides:
-        _apply(values, override)
     scripts = model_scripts()
     if isinstance(values.get("model"), str) and values["model"] not in scripts:
         raise Refused(f"{path}: {unknown('model', values['model'], scripts)}")
@@ -57,27 +55,11 @@ def model_scripts() -> list[str]:
     return sorted(path.stem for path in TRAIN.glob("*.py") if path.stem not in commands)
 
 
-def _apply(values: dict[Any, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals:
-        raise Refused(f"override {override!r}: expected key=value, such as epochs=2 or optimizer.lr=0.1")
-    *sections, last = key.split(".")
-    for section in sections:
-        inner = values.setdefault(section, {})
-        if not isinstance(inner, dict):
-            raise Refused(f"override {override!r}: {section!r} is not a section")
-        values = inner
-    try:
-        values[last] = yaml_file.parse(text)
-    except ValueError:
-        raise Refused(f"override {override!r}: {text!r} is not a YAML value") from None
-
-
 def _explain(error: Mapping[str, Any]) -> str:
     location = [str(part) for part in error["loc"]]
     key = ".".join(part for part in location if part not in FORM_NAMES)
     if error["type"] == "extra_forbidden":
-        return f"{key}: {unknown('key', location[-1], _keys_at(location[:-1]))}"
+        return f"{key}: {_unknown_key(location)}"
     if error["type"] == "missing":
         allowed = f"; allowed: {', '.join(sorted(OPTIMIZERS))}" if key == "optimizer.name" else ""
         return f"{key}: this key is required{allowed}"
@@ -85,8 +67,24 @@ def _explain(error: Mapping[str, Any]) -> str:
         choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
         return f"{key}: {unknown('value', error['input'], choices)}"
     if error["type"] == "value_error":
-        return str(error["msg"]).removeprefix("Value error, ")
-    return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"
+        message = str(error["msg"]).removeprefix("Value error, ")
+        return message if message.startswith(key) else f"{key}: {message}"
+    # Shortened: a value that names itself by anchors is large when it is written out.
+    return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}, not {SHORT.repr(error['input'])}"
+
+
+def _unknown_key(location: Sequence[str]) -> Refused:
+    """For a key that the section has not: an option, a key of another section, or the nearest one."""
+    *section, key = location
+    if not section and key in COMMAND_OPTIONS:
+        return Refused(f"unknown key {key!r}: it is an option of the command: --{key}")
+    own = list(_keys_at(section))
+    everywhere = _dotted_keys(Experiment)
+    names = [dotted.rpartition(".")[2] for dotted in everywhere]
+    near = [key] if key in names else difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.7)
+    if near and near[0] not in own:
+        return Refused(f"unknown key {key!r}: did you mean {everywhere[names.index(near[0])]!r}?")
+    return unknown("key", key, own)
 
 
 def _keys_at(location: Iterable[str]) -> Iterable[str]:
@@ -97,3 +95,15 @@ def _keys_at(location: Iterable[str]) -> Iterable[str]:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return model.model_fields
+
+
+def _dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """The keys of `model` and of its sections; of a section of several forms, those of each."""
+    keys = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        for form in (field.annotation, *get_args(field.annotation)):
+            form = get_args(form)[0] if get_origin(form) is Annotated else form
+            if isinstance(form, type) and issubclass(form, BaseModel):
+                keys += _dotted_keys(form, f"{prefix}{name}.")
+    return list(dict.fromkeys(keys))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from models import image_weights, text
+from models import image_weights, text, vision
 from reports.records.config import Experiment
 from train.data import hub, image_folder
 from train.data.catalog import Embedded, Hub, ImageSet, TextSet
@@ -86,8 +86,12 @@ def _data_needs(source: Hub, local: Path | None, builder: Any) -> list[tuple[str
 
 
 def _weights(config: Experiment, entry: ImageSet | TextSet) -> str:
-    if config.arch not in text.ARCHITECTURES:
-        return _image_weights(config)
+    ours = {*text.ARCHITECTURES, *(name for family in vision.FAMILIES.values() for name in family)}
+    if config.pretrained and config.arch not in ours:
+        return f"loaded by train.{config.model} itself"
+    is_file = isinstance(config.pretrained, str) and Path(config.pretrained).suffix in text.WEIGHTS
+    if config.arch not in text.ARCHITECTURES or is_file:
+        return _file_weights(config)
     try:
         origin = text.origin(config.arch, config.pretrained)
     except ValueError as error:
@@ -110,7 +114,7 @@ def _weights(config: Experiment, entry: ImageSet | TextSet) -> str:
     return f"{origin} in {_described(folder)}"
 
 
-def _image_weights(config: Experiment) -> str:
+def _file_weights(config: Experiment) -> str:
     """Those of `models.image_weights`; what is in the file is checked when a model takes it."""
     if not config.pretrained:
         return "drawn at random, nothing to fetch"

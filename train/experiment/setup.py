@@ -135,6 +135,8 @@ def build_model(build: Build, config: Experiment, seed: int, device: torch.devic
     except Exception as error:
         raise Refused(f"{config.name}: build of train.{config.model} raises {root_cause(error)}") from error
     _check_built(model, config)
+    if config.pretrained and not hasattr(model, "pretrained"):  # what the loaders of `models` leave on it
+        _note_own_weights(model, build, config, seed)
     layout = torch.channels_last if config.channels_last else torch.preserve_format
     return model.to(device=device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
@@ -160,8 +162,19 @@ def _check_built(model: object, config: Experiment) -> None:
         raise Refused(f"{where}: parameter {meta[0]!r} is on the meta device and has no values; build it on the CPU")
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise Refused(f"{where}: the model has no parameter to train")
-    if config.pretrained and not hasattr(model, "pretrained"):  # what the loaders of `models` leave on it
+
+
+def _note_own_weights(model: nn.Module, build: Build, config: Experiment, seed: int) -> None:
+    """Record that a script's own `build` loaded the weights; raise `Refused` when it builds the same without them."""
+    seed_everything(seed)
+    try:
+        fresh = digest_of(build(config.model_copy(update={"pretrained": False})))
+    except Exception:  # it has no other weights
+        fresh = None
+    if fresh == digest_of(model):
         raise Refused(f"pretrained: train.{config.model} loads no weights; leave it false, not {config.pretrained}")
+    source = config.pretrained if isinstance(config.pretrained, str) else f"build of train.{config.model}"
+    model.pretrained = {"source": source}  # type: ignore[assignment]
 
 
 def _plan(config: Experiment, train: Batches) -> Plan:

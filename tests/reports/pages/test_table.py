@@ -205,16 +205,6 @@ def test_a_loss_has_its_unit_and_a_margin_in_it(tmp_path: Path) -> None:
     assert any("within 0.5% of FP32's loss either way" in note for note in table.notes(comparison))
 
 
-def test_the_terminal_has_eight_columns_and_the_same_texts(tmp_path: Path) -> None:
-    write_three(tmp_path)
-    comparison = compared(tmp_path)
-    narrow = table.results(comparison, narrow=True)
-    titles, rows = narrow.titles, narrow.rows
-    assert len(titles) == 8
-    for row, precision in zip(rows, comparison.precisions, strict=True):
-        assert dict(zip(titles, row, strict=True)).items() <= texts(comparison, precision).items()
-
-
 def test_flat_rows_have_equal_columns_and_the_union_over_comparisons_in_csv(tmp_path: Path) -> None:
     write_three(tmp_path / "one")
     write_three(tmp_path / "two")
