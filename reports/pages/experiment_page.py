@@ -1,16 +1,19 @@
 """Write what a comparison shows to people: results.md, results.csv, and a page with all of its evidence."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from reports.analysis import reproduction
+from reports.analysis.time_to_target import TimeToTarget, times_to_target
 from reports.pages import charts, table
 from reports.pages.published_table import RULE, published
-from reports.pages.style import Page, Section
+from reports.pages.style import Page, Section, Tile
 from reports.pages.text_table import MISSING, Table, number
-from reports.records.comparison import Comparison, RunResult
+from reports.records.comparison import Comparison, Row, RunResult
 from reports.records.config import Experiment
+from reports.records.environment import Environment
 from reports.records.files import write_text
-from reports.records.layout import REPORT, SUMMARY
+from reports.records.layout import BASELINE, REPORT, SUMMARY
 
 RUN_TITLES = (
     *("run", "status", "metric", "same weights in FP32", "samples/s, end to end", "samples/s, compute only"),
@@ -20,6 +23,13 @@ RUN_NOTE = (
     "Samples/s end to end are those of the training; compute only is of a few steps after it, timed apart. Runs of one "
     "seed began from equal weights and saw equal data where the first eight digits of both SHA-256 hashes agree."
 )
+TIME_TITLES = ("precision", "wall-clock of a run", "time to FP32's final {}", "steps to it", "runs that reach it")
+TIME_NOTE = (
+    "Wall-clock: a whole run with its evaluations, mean over seeds that were trained in one go. Time to FP32's final "
+    "{}: training steps up to the first evaluation at least as good as {}, the mean of FP32's final ones, at the speed "
+    "measured side by side; median over seeds, n/a where half of them never reach it. FP32's own runs end around that "
+    "mean, so some of them may never reach it either."
+)
 
 
 def write(folder: Path, comparison: Comparison) -> None:
@@ -27,13 +37,14 @@ def write(folder: Path, comparison: Comparison) -> None:
     recipe = _recipe(comparison.config) if comparison.config else "Configuration not recorded"
     about = [f"{recipe}, on {table.hardware(comparison)}"]
     results = Section("Results", table.results(comparison), table.notes(comparison))
+    shown = replace(results, notes=table.notes(comparison, open_verdicts=False))  # below the tiles, which have the rest
     commits = ", ".join(comparison.commits) or "not recorded"
     dirty = "" if comparison.committed else ", with changes that are in no commit"
     repeat = Section("Repeat it", notes=[f"Source: commit {commits}{dirty}."], code=comparison.command)
-    sections = [results, Section(charts=charts.draw(folder, comparison))]
+    sections = [shown, *_time(folder, comparison), Section("Charts", charts=charts.draw(folder, comparison))]
     if rows := [] if comparison.smoke else reproduction.of_comparison(folder, comparison):
         sections.append(Section("Published against measured", published(rows), [RULE]))
-    machine = comparison.environment.model_dump_json(indent=2, exclude_none=True) if comparison.environment else MISSING
+    machine = _machine(comparison.environment) if comparison.environment else MISSING
     environment = Section("Environment of the first run", code=machine)
     paths = [f"{run.name}/{SUMMARY}" for run in comparison.runs]
     links = [path if (folder / path).exists() else "" for path in paths]
@@ -41,7 +52,50 @@ def write(folder: Path, comparison: Comparison) -> None:
     sections += [Section("Runs", runs, [RUN_NOTE]), environment, repeat]
     write_text(folder / "results.md", Page(comparison.experiment, about, [results, repeat]).markdown())
     write_text(folder / "results.csv", table.as_csv(comparison))
-    write_text(folder / REPORT, Page(comparison.experiment, about, sections).html())
+    tiles = list(map(_tile, comparison.rows))
+    write_text(folder / REPORT, Page(comparison.experiment, about, sections, tiles).html())
+
+
+def _tile(row: Row) -> Tile:
+    """One precision's answer."""
+    speed, memory = number(row.samples_per_sec, 0, "samples/s"), number(row.saved_for_backward_mib, 1, "MiB")
+    metric = row.metric.label if row.metric else "metric"
+    if row.is_baseline:
+        figures = [("speed", speed, ""), ("activation memory", memory, ""), (metric, table.measure(row), "")]
+        return Tile(row.precision, table.verdict(row), "", figures)
+    remark = table.seeds_needed(row) or ("" if row.verdict else "a verdict needs two pairs of runs")
+    figures = [
+        ("speed", table.speedup(row), speed),
+        ("activation memory", number(row.saved_ratio, 2, "x"), memory),
+        (metric, table.difference(row), table.measure(row) if row.seeds else row.status),
+    ]
+    return Tile(row.precision, table.verdict(row), remark, figures)
+
+
+def _time(folder: Path, comparison: Comparison) -> list[Section]:
+    """How long the runs took and would have taken; nothing without a finished FP32 run."""
+    times, metric, baseline = times_to_target(folder, comparison), comparison.metric, comparison.row(BASELINE)
+    if not times or metric is None or baseline is None:
+        return []
+    titles = [title.format(metric.label) for title in TIME_TITLES]
+    note = TIME_NOTE.format(metric.label, table.measured(metric, baseline.mean))
+    return [Section("Time", Table(titles, list(map(_times, comparison.rows, times))), [note])]
+
+
+def _times(row: Row, time: TimeToTarget) -> list[str]:
+    """The texts below `TIME_TITLES`."""
+    texts = (number(row.train_seconds, 1, "s"), number(time.seconds, 1, "s"))
+    return [
+        row.precision,
+        *(table.emulated(row, text) for text in texts),
+        number(time.steps),
+        f"{time.reached} of {time.runs}",
+    ]
+
+
+def _machine(environment: Environment) -> str:
+    """As JSON. The commands of the run are left out: they name folders of whoever ran it."""
+    return environment.model_dump_json(indent=2, exclude_none=True, exclude={"attempts": {"__all__": {"command"}}})
 
 
 def _recipe(config: Experiment) -> str:

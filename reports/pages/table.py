@@ -14,6 +14,11 @@ from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
 Value = float | int | str | None
+SO_LIKELY = "with 80% power if difference and spread stay as they are"
+AUTOCAST_ON_CPU = (
+    "Activation memory and range of values are those of autocast on a CPU, which leaves layer_norm, softmax, exp, pow, "
+    "sum and rsqrt in 16 bits; autocast on CUDA runs them in FP32. `autocast_policy: cuda` does so on a CPU too."
+)
 
 
 def results(comparison: Comparison, narrow: bool = False) -> Table:
@@ -31,7 +36,7 @@ def results(comparison: Comparison, narrow: bool = False) -> Table:
         columns.append(("samples/s", lambda row: number(row.samples_per_sec)))
     columns += [
         ("speed-up [95%]", speedup),
-        ("peak memory", lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0)),
+        ("peak memory", peak_memory),
         ("saved for backward", lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1)),
         ("skipped steps", lambda row: number(row.skipped_steps)),
     ]
@@ -56,8 +61,8 @@ def as_csv(*comparisons: Comparison) -> str:
     return buffer.getvalue()
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What a reader must know to read the figures right."""
+def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
+    """What a reader must know to read the figures right, and with `open_verdicts` what each of them would take."""
     notes = []
     if comparison.smoke:
         notes.append("A smoke run of a few steps: these figures say only that the code runs.")
@@ -75,6 +80,13 @@ def notes(comparison: Comparison) -> list[str]:
         notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
+    if comparison.environment and comparison.environment.device.type == "cpu" and comparison.mixed_rows:
+        notes.append(AUTOCAST_ON_CPU)
+    if open_verdicts:
+        open_rows = [(row.precision, seeds) for row in comparison.rows if (seeds := seeds_needed(row))]
+        notes += [f"{precision} is inconclusive: {seeds}, {SO_LIKELY}." for precision, seeds in open_rows]
+    elif any(map(seeds_needed, comparison.rows)):
+        notes.append(f"Seeds that would decide: {SO_LIKELY}.")
     return notes + [note for row in comparison.rows for note in _notes_on(row)]
 
 
@@ -124,11 +136,36 @@ def difference(row: Row) -> str:
     return _join(text, wider, f"(n={row.pairs})" if row.pairs != row.seeds else "")
 
 
+def margin(row: Row) -> str:
+    """Within which a difference counts as none."""
+    if row.margin is None or row.metric is None:
+        return MISSING
+    return number(row.metric.scale * row.margin, row.metric.decimals, row.metric.difference_unit)
+
+
+def seeds_needed(row: Row) -> str:
+    """How many seeds would decide an open verdict; empty for another."""
+    if row.verdict != INCONCLUSIVE:
+        return ""
+    seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "more seeds than can be trained"
+    return f"{seeds} would decide"
+
+
 def speedup(row: Row) -> str:
-    """Over FP32. The speed of emulated arithmetic must not pass for that of hardware that has the precision."""
+    """Over FP32."""
     if row.is_baseline or row.speedup is None:
         return "baseline" if row.is_baseline else MISSING
-    return _join(estimate(row.speedup, 2, "x", reference=1), "(emulated)" if row.emulated else "")
+    return emulated(row, estimate(row.speedup, 2, "x", reference=1))
+
+
+def peak_memory(row: Row) -> str:
+    """What training adds, and its ratio to FP32."""
+    return emulated(row, _memory(row, row.peak_memory_mib, row.peak_ratio, 0))
+
+
+def emulated(row: Row, text: str) -> str:
+    """`text` with a mark where it is of emulated arithmetic, not of hardware for the precision."""
+    return f"{text} (emulated)" if row.emulated and text != MISSING else text
 
 
 def measured(metric: Metric | None, value: float | None) -> str:
@@ -206,11 +243,6 @@ def _rule(row: Row, comparison: Comparison) -> str:
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
-    if row.verdict == INCONCLUSIVE:
-        seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "more seeds than can be trained"
-        notes.append(
-            f"{row.precision} is inconclusive: {seeds} of such difference and spread would decide (80% power)."
-        )
     if drift := row.drift:
         notes.append(
             f"{row.precision}: its speed-up drifted from {drift.first:.2f}x to {drift.last:.2f}x, so it is rough."
@@ -221,7 +253,7 @@ def _notes_on(row: Row) -> list[str]:
         notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")
     if row.emulated:
         notes.append(
-            f"{row.precision} here: {row.arithmetic}. Speed and peak memory are those of the emulation, not of "
-            f"{row.precision} hardware; accuracy and what is saved for backward are those of {row.precision}."
+            f"{row.precision} here: {row.arithmetic}. Its speed and peak memory are those of this emulation, not of "
+            f"{row.precision} hardware."
         )
     return notes
