@@ -61,13 +61,13 @@ def _tile(row: Row) -> Tile:
     speed, memory = number(row.samples_per_sec, 0, "samples/s"), number(row.saved_for_backward_mib, 1, "MiB")
     metric = row.metric.label if row.metric else "metric"
     if row.is_baseline:
-        figures = [("speed", speed, ""), ("activation memory", memory, ""), (metric, table.measure(row), "")]
+        figures = [("speed", speed, ""), ("activation memory", memory, ""), (metric, table.mean(row), "")]
         return Tile(row.precision, table.verdict(row), "", figures)
     remark = table.seeds_needed(row) or ("" if row.verdict else "a verdict needs two pairs of runs")
     figures = [
         ("speed", table.speedup(row), speed),
         ("activation memory", number(row.saved_ratio, 2, "x"), memory),
-        (metric, table.difference(row), table.measure(row) if row.seeds else row.status),
+        (metric, table.difference(row), table.mean(row) if row.seeds else row.status),
     ]
     return Tile(row.precision, table.verdict(row), remark, figures)
 

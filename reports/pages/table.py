@@ -116,10 +116,17 @@ def verdict(row: Row) -> str:
 def measure(row: Row) -> str:
     """Mean and spread of the deciding metric, and why runs of the row do not count."""
     reason = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
-    if not row.seeds or row.metric is None or row.mean is None:
+    if not row.seeds:
         return reason or MISSING
+    return _join(mean(row), reason and f"({reason})")
+
+
+def mean(row: Row) -> str:
+    """Mean and spread of the deciding metric over the finished runs."""
+    if not row.seeds or row.metric is None or row.mean is None:
+        return MISSING
     seeds = "(single run)" if row.seeds == 1 else f"(n={row.seeds})"
-    return _join(_spread(row.metric, row.mean, row.sd), seeds, reason and f"({reason})")
+    return _join(_spread(row.metric, row.mean, row.sd), seeds)
 
 
 def difference(row: Row) -> str:
