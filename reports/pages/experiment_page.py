@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from reports.analysis import reproduction
-from reports.analysis.time_to_target import TimeToTarget, times_to_target
+from reports.analysis.time_to_target import times_to_target
 from reports.pages import charts, table
 from reports.pages.published_table import RULE, published
 from reports.pages.style import Page, Section, Tile
 from reports.pages.text_table import MISSING, Table, number
 from reports.records.comparison import Comparison, Row, RunResult
 from reports.records.config import Experiment
-from reports.records.environment import Environment
 from reports.records.files import write_text
 from reports.records.layout import BASELINE, REPORT, SUMMARY
 
@@ -44,7 +43,9 @@ def write(folder: Path, comparison: Comparison) -> None:
     sections = [shown, *_time(folder, comparison), Section("Charts", charts=charts.draw(folder, comparison))]
     if rows := [] if comparison.smoke else reproduction.of_comparison(folder, comparison):
         sections.append(Section("Published against measured", published(rows), [RULE]))
-    machine = _machine(comparison.environment) if comparison.environment else MISSING
+    first, machine = comparison.environment, MISSING
+    if first:  # without its commands, which name folders of whoever gave them
+        machine = first.model_dump_json(indent=2, exclude_none=True, exclude={"attempts": {"__all__": {"command"}}})
     environment = Section("Environment of the first run", code=machine)
     paths = [f"{run.name}/{SUMMARY}" for run in comparison.runs]
     links = [path if (folder / path).exists() else "" for path in paths]
@@ -77,25 +78,14 @@ def _time(folder: Path, comparison: Comparison) -> list[Section]:
     times, metric, baseline = times_to_target(folder, comparison), comparison.metric, comparison.row(BASELINE)
     if not times or metric is None or baseline is None:
         return []
+    rows = []
+    for row, time in zip(comparison.rows, times, strict=True):
+        seconds = (table.emulated(row, number(value, 1, "s")) for value in (row.train_seconds, time.seconds))
+        rows.append([row.precision, *seconds, number(time.steps), f"{time.reached} of {time.runs}"])
     titles = [title.format(metric.label) for title in TIME_TITLES]
-    note = TIME_NOTE.format(metric.label, table.measured(metric, baseline.mean))
-    return [Section("Time", Table(titles, list(map(_times, comparison.rows, times))), [note])]
-
-
-def _times(row: Row, time: TimeToTarget) -> list[str]:
-    """The texts below `TIME_TITLES`."""
-    texts = (number(row.train_seconds, 1, "s"), number(time.seconds, 1, "s"))
     return [
-        row.precision,
-        *(table.emulated(row, text) for text in texts),
-        number(time.steps),
-        f"{time.reached} of {time.runs}",
+        Section("Time", Table(titles, rows), [TIME_NOTE.format(metric.label, table.measured(metric, baseline.mean))])
     ]
-
-
-def _machine(environment: Environment) -> str:
-    """As JSON. The commands of the run are left out: they name folders of whoever ran it."""
-    return environment.model_dump_json(indent=2, exclude_none=True, exclude={"attempts": {"__all__": {"command"}}})
 
 
 def _recipe(config: Experiment) -> str:

@@ -14,7 +14,6 @@ from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
 Value = float | int | str | None
-SO_LIKELY = "with 80% power if difference and spread stay as they are"
 AUTOCAST_ON_CPU = (
     "Activation memory and range of values are those of autocast on a CPU, which leaves layer_norm, softmax, exp, pow, "
     "sum and rsqrt in 16 bits; autocast on CUDA runs them in FP32. `autocast_policy: cuda` does so on a CPU too."
@@ -36,7 +35,7 @@ def results(comparison: Comparison, narrow: bool = False) -> Table:
         columns.append(("samples/s", lambda row: number(row.samples_per_sec)))
     columns += [
         ("speed-up [95%]", speedup),
-        ("peak memory", peak_memory),
+        ("peak memory", lambda row: emulated(row, _memory(row, row.peak_memory_mib, row.peak_ratio, 0))),
         ("saved for backward", lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1)),
         ("skipped steps", lambda row: number(row.skipped_steps)),
     ]
@@ -84,9 +83,8 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
         notes.append(AUTOCAST_ON_CPU)
     if open_verdicts:
         open_rows = [(row.precision, seeds) for row in comparison.rows if (seeds := seeds_needed(row))]
-        notes += [f"{precision} is inconclusive: {seeds}, {SO_LIKELY}." for precision, seeds in open_rows]
-    elif any(map(seeds_needed, comparison.rows)):
-        notes.append(f"Seeds that would decide: {SO_LIKELY}.")
+        likely = "with 80% power if difference and spread stay as they are"
+        notes += [f"{precision} is inconclusive: {seeds}, {likely}." for precision, seeds in open_rows]
     return notes + [note for row in comparison.rows for note in _notes_on(row)]
 
 
@@ -163,11 +161,6 @@ def speedup(row: Row) -> str:
     if row.is_baseline or row.speedup is None:
         return "baseline" if row.is_baseline else MISSING
     return emulated(row, estimate(row.speedup, 2, "x", reference=1))
-
-
-def peak_memory(row: Row) -> str:
-    """What training adds, and its ratio to FP32."""
-    return emulated(row, _memory(row, row.peak_memory_mib, row.peak_ratio, 0))
 
 
 def emulated(row: Row, text: str) -> str:
