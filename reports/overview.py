@@ -1,7 +1,7 @@
 """One table over several comparisons: python -m reports.overview RUNS...
 
 RUNS are folders of experiments, or folders with several of them, such as runs: each with the comparison.json that
-`train.compare` wrote. Smoke runs are in no table.
+`train.compare` wrote. Smoke runs, which lie in a folder of their own, are only among them when given one by one.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def read(folders: Sequence[Path]) -> tuple[dict[str, Comparison], list[str]]:
     """The comparisons of the experiments in `folders` by name, and why others are left out.
 
     Of two experiments of one name, the second has its path for a name. Raises ValueError for what is no folder, and
-    for smoke runs alone.
+    for the folder of smoke runs alone.
     """
     comparisons: dict[str, Comparison] = {}
     left_out = []
@@ -43,14 +43,12 @@ def read(folders: Sequence[Path]) -> tuple[dict[str, Comparison], list[str]]:
         except ValueError as error:
             left_out.append(f"{error}; {REMEDY}")
             continue
-        if comparison.smoke:
-            left_out.append(f"{folder}: a smoke run of a few steps")
-            continue
+        name += " (smoke run)" if comparison.smoke else ""
         for row in comparison.rows:
             row.experiment = name
         comparisons[name] = comparison
     if not comparisons and not left_out:
-        raise ValueError(f"no comparison in {', '.join(map(str, folders))}: smoke runs are in no table")
+        raise ValueError(f"no comparison in {', '.join(map(str, folders))}: give smoke runs one by one")
     return comparisons, left_out
 
 

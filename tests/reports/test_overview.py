@@ -31,11 +31,12 @@ def test_a_folder_of_experiments_is_all_of_them(runs: Path) -> None:
         assert (set(comparisons), left_out) == (expected, [])
 
 
-def test_a_smoke_run_is_in_no_table(runs: Path) -> None:
-    comparisons, left_out = overview.read([runs / "one", runs / "smoke" / "one"])
-    assert list(comparisons) == ["one"]
-    assert left_out == [f"{runs}/smoke/one: a smoke run of a few steps"]
-    with pytest.raises(ValueError, match=r"no comparison in .*smoke: smoke runs are in no table"):
+def test_a_smoke_run_is_only_there_when_given_by_itself_and_is_called_one(runs: Path) -> None:
+    comparisons, left_out = overview.read([runs, runs / "smoke" / "one"])
+    assert (list(comparisons), left_out) == (["one", "two", f"{runs}/smoke/one (smoke run)"], [])
+    for form in overview.FORMATS:
+        assert overview.overview(comparisons, form).count("(smoke run)") == (3 if form == "csv" else 1)
+    with pytest.raises(ValueError, match=r"no comparison in .*/smoke: give smoke runs one by one"):
         overview.read([runs / "smoke"])
 
 
