@@ -13,6 +13,7 @@ from pathlib import Path
 from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import RESULTS, ROOT, reproductions
+from reports.command import run
 from reports.overview import FORMATS, overview
 from reports.pages import experiment_page, keys, overview_page, table
 from reports.pages.engine_table import engine_table
@@ -106,4 +107,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -5,9 +5,9 @@ which `python -m scripts.run_calibration` and `python -m scripts.run_speed_calib
 """
 
 import argparse
-import sys
 
 from reports.analysis import calibration
+from reports.command import run
 from reports.pages.text_table import Table
 
 
@@ -21,4 +21,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -8,6 +8,7 @@ import sys
 
 from reports.analysis import published
 from reports.analysis.reproduction import hours, reproductions
+from reports.command import run
 from reports.pages.published_table import about
 
 
@@ -49,4 +50,4 @@ def listing() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

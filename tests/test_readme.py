@@ -19,7 +19,7 @@ from PIL import Image
 from reports import build
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import RESULTS, ROOT
-from reports.pages import charts
+from reports.pages import charts, intervals, table
 from reports.records.config import Experiment
 from reports.records.environment import Environment
 from reports.records.estimates import QUICK
@@ -120,6 +120,12 @@ def test_the_disk_that_the_packages_take_is_said_once() -> None:
 def test_the_margin_is_the_default_one() -> None:
     assert "half a point of accuracy or 1% of a loss" in README
     assert Experiment.model_fields["margin"].default == 0.005
+
+
+@pytest.mark.parametrize("text", [README, TRAINING, intervals.MEMORY, table.AUTOCAST_ON_CPU])
+def test_what_autocast_on_a_cpu_saves_is_not_said_to_hold_on_cuda(text: str) -> None:
+    assert "every machine" not in text
+    assert "autocast list" in text or "`autocast_policy: cuda`" in text
 
 
 # The recipe

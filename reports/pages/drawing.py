@@ -31,9 +31,9 @@ RC: Any = {
 }
 
 
-def new_axes(height: float, width: float = 3.7) -> Axes:
-    """Empty axes; of 3.7 inches they fit into a page of 400 pixels."""
-    axes = Figure(figsize=(width, height), layout="constrained").subplots()
+def new_axes(height: float) -> Axes:
+    """Empty axes that fit into a page of 400 pixels."""
+    axes = Figure(figsize=(3.7, height), layout="constrained").subplots()
     axes.xaxis.set_major_locator(MaxNLocator(5))
     return axes
 

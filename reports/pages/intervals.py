@@ -10,7 +10,7 @@ from reports.analysis.statistics import narrow_over_wide
 from reports.pages.drawing import RC, finish, new_axes
 from reports.pages.precisions import GREY, appearance, in_order
 from reports.pages.style import Chart
-from reports.records.comparison import INCONCLUSIVE, Comparison, Row
+from reports.records.comparison import Comparison, Row
 
 WHISKERS = (
     "Thin: 95% interval. Thick: 90% interval, EQUIVALENT where it lies within the shaded margin. Both are wider where "
@@ -21,7 +21,10 @@ SPEED = (
     "emulated, not as on hardware for it."
 )
 QUALITY = f"Mean paired difference in margins, better to the right. {WHISKERS} Single runs are left out."
-MEMORY = "Bytes that autograd saves for the backward pass over those of FP32: exact, the same on every machine."
+MEMORY = (
+    "Bytes that autograd saves for the backward pass over those of FP32, counted with the autocast list of the device: "
+    "CUDA's keeps more operations in FP32 than a CPU's."
+)
 RATIOS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 
 
@@ -77,7 +80,8 @@ def paired_differences(comparison: Comparison) -> Chart | None:
     metric, rows = comparison.metric, [row for row in comparison.mixed_rows if row.verdict]
     if metric is None or not rows:
         return None
-    lines = [(str(row.verdict), [mark]) for row in rows if (mark := difference(row, metric.scale))]
+    marks = [(row, mark) for row in rows if (mark := difference(row, metric.scale))]
+    lines = [(f"{appearance(row.precision).label}: {row.verdict}", [mark]) for row, mark in marks]
     label = f"{metric.label} minus FP32's" + (f" [{metric.difference_unit}]" if metric.difference_unit else "")
     margin = metric.scale * (rows[0].margin or 0)
     return forest("pairs", "Paired differences vs FP32", label, WHISKERS, lines, margin=margin)
@@ -105,10 +109,13 @@ def _lines(comparisons: Sequence[Comparison], mark: Callable[[Row], Mark | None]
 def forest(
     name: str, title: str, label: str, caption: str, lines: Sequence[Line], margin: float = 0, ratios: bool = False
 ) -> Chart | None:
-    """The marks of each line against FP32, at 0 with its `margin` shaded, or at 1 of `ratios`; None without lines."""
+    """The marks of each line, its text above them: names are too long for beside them in 400 pixels.
+
+    Against FP32, at 0 with its `margin` shaded, or at 1 of `ratios`; None without lines.
+    """
     if not lines:
         return None
-    axes = new_axes(1 + 0.24 * len(lines), width=8 if max(len(text) for text, _ in lines) > len(INCONCLUSIVE) else 3.7)
+    axes = new_axes(1 + 0.36 * len(lines))
     axes.grid(visible=False, axis="y")
     axes.axvline(1 if ratios else 0, color=GREY, linewidth=1)
     if ratios:
@@ -121,14 +128,15 @@ def forest(
     for precision in in_order(mark.precision for _, marks in lines for mark in marks):
         style = appearance(precision)
         axes.plot([], [], style.marker, color=style.colour, label=style.label)
-    for place, (_, marks) in enumerate(lines):
+    for place, (text, marks) in enumerate(lines):
         for offset, mark in enumerate(marks):
-            style, height = appearance(mark.precision), place + 0.3 * (offset - (len(marks) - 1) / 2)
+            style, height = appearance(mark.precision), place + 0.2 * (offset - (len(marks) - 1) / 2)
             for ends, width in ((mark.thin, 1), (mark.thick, 3)):
                 axes.plot(ends or (), [height, height] if ends else (), color=style.colour, linewidth=width)
             face = "none" if mark.hollow else style.colour
             axes.plot(mark.value, height, style.marker, color=style.colour, markerfacecolor=face, markersize=4.5)
-    axes.set_yticks(range(len(lines)), [text for text, _ in lines])
-    axes.set_ylim(len(lines) - 0.4, -0.6)
+        axes.annotate(text, (0, place - 0.22), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
+    axes.set_yticks([])
+    axes.set_ylim(len(lines) - 0.6, -0.8)
     axes.set_xlabel(label)
     return finish(axes, name, title, caption)

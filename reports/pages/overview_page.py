@@ -1,8 +1,9 @@
 """What is shown over all experiments: index.html in a browser, README.md with pictures on a code host."""
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from reports.analysis import calibration
@@ -18,7 +19,12 @@ from reports.records.files import write_text
 from reports.records.layout import BASELINE, REPORT
 
 KINDS = {"cpu": "CPUs", "cuda": "GPUs"}
-TITLES = ("speed-up [95%]", "difference, verdict", "saved for backward")
+# Each with what it is sorted by, and whether the highest comes first.
+TITLES = {
+    "speed-up [95%]": (intervals.speedup, True),
+    "difference, verdict": (intervals.quality, True),
+    "saved for backward": (intervals.memory, False),
+}
 
 
 def write(
@@ -32,23 +38,25 @@ def write(
     named, costs = {folder.name: comparison for folder, comparison in comparisons.items()}, hours(out / "results")
     every, charts = list(named.values()), intervals.overview(list(named.values()))
     opening = f"{len(every)} experiments on {devices(every)}; every figure is made by `python -m reports.build`."
-    says = [opening, *conclusions(every), f"Published numbers: {reproduced(reproductions)}"]
+    says = [*conclusions(every), f"Published numbers: {reproduced(reproductions)}"]
     notes = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
+    not_run = []
     for name, config in configurations().items():
         if name not in named and not config.published:
             cost = f", {about(costs[name])} a run here" if name in costs else ""
-            notes.append(f"Not run: {name}: `bash scripts/compare.sh configs/{name}.yaml`{cost}")
+            not_run.append(f"{name}: `bash scripts/compare.sh configs/{name}.yaml`{cost}")
     verdicts = Table(calibration.TITLES, [rate.cells for rate in rates.rows])
 
     def page(file: str) -> Page:
         link = f"results/{{}}/{file}"
         sections = [
             Section("Experiments", summary(named, link), notes),
-            Section("Charts", charts=charts),
+            Section("All together", notes=says, charts=charts),
             Section("Published against measured", published(reproductions, costs, link), [RULE]),
             Section("How often a verdict is wrong", verdicts, rates.notes),
+            Section("Not run", notes=not_run),
         ]
-        return Page("FP32 against mixed precision: results", says, sections)
+        return Page("FP32 against mixed precision: results", [opening], sections)
 
     write_text(out / "index.html", page(REPORT).html())
     write_text(out / "README.md", page("results.md").markdown())
@@ -59,13 +67,31 @@ def write(
 def summary(comparisons: Mapping[str, Comparison], link: str = "") -> Table:
     """A row an experiment: FP32's metric, and of each mixed precision speed, metric and memory against it."""
     precisions = in_order(row.precision for comparison in comparisons.values() for row in comparison.mixed_rows)
-    titles = ["experiment", BASELINE, *(f"{precision} {title}" for precision in precisions for title in TITLES)]
+    columns = [(precision, title) for precision in precisions for title in TITLES]
+    titles = ["experiment", "device", BASELINE, "margin", *map(" ".join, columns)]
     rows = []
     for name, comparison in comparisons.items():
-        fp32 = comparison.row(BASELINE)
         against = [text for precision in precisions for text in _against(comparison.row(precision))]
-        rows.append([name, table.measure(fp32) if fp32 else MISSING, *against])
-    return Table(titles, rows, links=[link.format(name) for name in comparisons])
+        fp32, judged = comparison.row(BASELINE), next((row for row in comparison.rows if row.margin), None)
+        texts = (table.measure(fp32) if fp32 else MISSING, table.margin(judged) if judged else MISSING)
+        rows.append([name, table.device(comparison), *texts, *against])
+    orders = {"experiment": list(range(len(comparisons)))}
+    orders |= {
+        f"{precision} {title}": _places(comparisons.values(), precision, *TITLES[title]) for precision, title in columns
+    }
+    alignment = "ll".ljust(len(titles), "r")
+    return Table(titles, rows, alignment, [link.format(name) for name in comparisons], orders if rows else {})
+
+
+def _places(
+    comparisons: Iterable[Comparison], precision: str, mark: Callable[[Row], intervals.Mark | None], highest_first: bool
+) -> list[int]:
+    """The place of each comparison by what `mark` is of the precision; those that have none stand last."""
+    rows = [comparison.row(precision) for comparison in comparisons]
+    marks = [mark(row) if row else None for row in rows]
+    values = [math.inf if one is None else -one.value if highest_first else one.value for one in marks]
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return [order.index(place) for place in range(len(values))]
 
 
 def _against(row: Row | None) -> list[str]:

@@ -34,6 +34,16 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """The answer for one precision: its verdict with a remark, and figures, each as label, value and detail."""
+
+    name: str
+    verdict: str
+    remark: str
+    figures: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a page: its table, then notes, a command, and charts."""
 
@@ -55,11 +65,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A title, what all of it says in sentences, and the evidence in sections."""
+    """A title, what it is about in sentences, the answer in tiles (HTML alone), and the evidence in sections."""
 
     title: str
     sentences: Sequence[str]
     sections: Sequence[Section]
+    tiles: Sequence[Tile] = ()
 
     def html(self) -> str:
         """One file that needs no other."""

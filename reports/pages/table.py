@@ -14,6 +14,10 @@ from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
 Value = float | int | str | None
+AUTOCAST_ON_CPU = (
+    "Activation memory and range of values are those of autocast on a CPU, which leaves layer_norm, softmax, exp, pow, "
+    "sum and rsqrt in 16 bits; autocast on CUDA runs them in FP32. `autocast_policy: cuda` does so on a CPU too."
+)
 
 
 def results(comparison: Comparison) -> Table:
@@ -30,7 +34,7 @@ def results(comparison: Comparison) -> Table:
     columns += [
         ("samples/s", lambda row: number(row.samples_per_sec)),
         ("speed-up [95%]", speedup),
-        ("peak memory", lambda row: _memory(row, row.peak_memory_mib, row.peak_ratio, 0)),
+        ("peak memory", lambda row: emulated(row, _memory(row, row.peak_memory_mib, row.peak_ratio, 0))),
         ("saved for backward", lambda row: _memory(row, row.saved_for_backward_mib, row.saved_ratio, 1)),
         ("skipped steps", lambda row: number(row.skipped_steps)),
     ]
@@ -55,8 +59,8 @@ def as_csv(*comparisons: Comparison) -> str:
     return buffer.getvalue()
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What a reader must know to read the figures right."""
+def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
+    """What a reader must know to read the figures right, and with `open_verdicts` what each of them would take."""
     notes = []
     if comparison.partial:
         notes.append(f"Partial, of the runs that are finished: {comparison.partial}; the same command completes it.")
@@ -83,6 +87,14 @@ def notes(comparison: Comparison) -> list[str]:
         notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
+    on_cpu = comparison.environment is not None and comparison.environment.device.type == "cpu"
+    policy = comparison.config.autocast_policy if comparison.config else "device"
+    if on_cpu and policy == "device" and comparison.mixed_rows:
+        notes.append(AUTOCAST_ON_CPU)
+    if open_verdicts:
+        open_rows = [(row.precision, seeds) for row in comparison.rows if (seeds := seeds_needed(row))]
+        likely = "with 80% power if difference and spread stay as they are"
+        notes += [f"{precision} is inconclusive: {seeds}, {likely}." for precision, seeds in open_rows]
     return notes + [note for row in comparison.rows for note in _notes_on(row)]
 
 
@@ -112,10 +124,17 @@ def verdict(row: Row) -> str:
 def measure(row: Row) -> str:
     """Mean and spread of the deciding metric, and why runs of the row do not count."""
     reason = "" if row.status == FINISHED else f"{row.status}: {row.reason}"
-    if not row.seeds or row.metric is None or row.mean is None:
+    if not row.seeds:
         return reason or MISSING
+    return _join(mean(row), reason and f"({reason})")
+
+
+def mean(row: Row) -> str:
+    """Mean and spread of the deciding metric over the finished runs."""
+    if not row.seeds or row.metric is None or row.mean is None:
+        return MISSING
     seeds = "(single run)" if row.seeds == 1 else f"(n={row.seeds})"
-    return _join(_spread(row.metric, row.mean, row.sd), seeds, reason and f"({reason})")
+    return _join(_spread(row.metric, row.mean, row.sd), seeds)
 
 
 def difference(row: Row) -> str:
@@ -132,13 +151,32 @@ def difference(row: Row) -> str:
     return _join(text, wider, f"(n={row.pairs})" if row.pairs != row.seeds else "")
 
 
+def margin(row: Row) -> str:
+    """Within which a difference counts as none."""
+    if row.margin is None or row.metric is None:
+        return MISSING
+    return number(row.metric.scale * row.margin, row.metric.decimals, row.metric.difference_unit)
+
+
+def seeds_needed(row: Row) -> str:
+    """How many seeds would decide an open verdict; empty for another."""
+    if row.verdict != INCONCLUSIVE:
+        return ""
+    seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "more seeds than can be trained"
+    return f"{seeds} would decide"
+
+
 def speedup(row: Row) -> str:
-    """Over FP32. The speed of emulated arithmetic must not pass for that of hardware that has the precision."""
+    """Over FP32."""
     if row.is_baseline or row.speedup is None:
         return "baseline" if row.is_baseline else MISSING
     value, interval = row.speedup.value, row.speedup.interval
-    text = estimate(interval, 2, "x", reference=1) if interval else number(value, 2, "x")
-    return _join(text, "(emulated)" if row.emulated else "")
+    return emulated(row, estimate(interval, 2, "x", reference=1) if interval else number(value, 2, "x"))
+
+
+def emulated(row: Row, text: str) -> str:
+    """`text` with a mark where it is of emulated arithmetic, not of hardware for the precision."""
+    return f"{text} (emulated)" if row.emulated and text != MISSING else text
 
 
 def measured(metric: Metric | None, value: float | None) -> str:
@@ -216,11 +254,6 @@ def _rule(row: Row, comparison: Comparison) -> str:
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
-    if row.verdict == INCONCLUSIVE:
-        seeds = f"about {row.seeds_needed} seeds" if row.seeds_needed else "more seeds than can be trained"
-        notes.append(
-            f"{row.precision} is inconclusive: {seeds} of such difference and spread would decide (80% power)."
-        )
     interval = row.speedup and row.speedup.interval
     if interval and interval.high < 1 and (operator := row.slower_in):
         before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
@@ -228,7 +261,7 @@ def _notes_on(row: Row) -> list[str]:
         notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")
     if row.emulated:
         notes.append(
-            f"{row.precision} here: {row.arithmetic}. Speed and peak memory are those of the emulation, not of "
-            f"{row.precision} hardware; accuracy and what is saved for backward are those of {row.precision}."
+            f"{row.precision} here: {row.arithmetic}. Its speed and peak memory are those of this emulation, not of "
+            f"{row.precision} hardware."
         )
     return notes

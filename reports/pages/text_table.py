@@ -1,7 +1,7 @@
 """Figures as texts, and tables of them as Markdown and as LaTeX."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 MISSING = "n/a"  # a figure that was not measured
 LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -17,13 +17,15 @@ class Table:
     """Rows of as many texts as there are titles.
 
     `alignment` has l or r for each column; without it, all but the first are to the right. `links` holds, for each
-    row, where its first text leads; empty is nowhere.
+    row, where its first text leads; empty is nowhere. `orders` are those a reader may choose from in HTML: by name, the
+    place of each row.
     """
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
     alignment: str = ""
     links: Sequence[str] = ()
+    orders: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.alignment = self.alignment or "l" + "r" * (len(self.titles) - 1)

@@ -58,7 +58,7 @@ window.onload = () => {{
     body: inner.body.scrollWidth, charts: sizes.map((size) => [size.width, size.height]),
     cells: [...inner.querySelectorAll("tbody td, tbody th")].map((cell) => {{
       const box = cell.getBoundingClientRect();
-      return [cell.dataset.label || "", box.left, box.right, box.height];
+      return [cell.dataset.label || "", box.left, box.right, box.height, box.top];
     }}),
   }});
 }};

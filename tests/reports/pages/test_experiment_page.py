@@ -4,6 +4,8 @@ import base64
 import html
 import math
 import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,16 @@ import matplotlib
 import pytest
 from matplotlib.axes import Axes
 
+from reports.analysis.reproduction import RESULTS, ROOT
 from reports.pages import charts, experiment_page, table
+from reports.records.comparison import Plan
+from reports.records.files import read_record
 from tests.reports.browser import CHROMIUM, Checker, browse, measure
 from tests.reports.made_runs import (
     COMMAND,
     compared,
     experiment,
+    rows_of,
     write_benchmark,
     write_config,
     write_run,
@@ -57,13 +63,95 @@ def test_every_text_of_the_table_is_on_the_page_and_every_cell_names_its_column(
     comparison = compared(tmp_path)
     page = written(tmp_path)
     text = " ".join(html.unescape(re.sub("<[^>]+>", "", page)).split())
+    text += text.replace("±\u00a0", "± ")
     made = table.results(comparison)
-    for shown in (*made.titles, *table.notes(comparison), *(cell for row in made.rows for cell in row)):
+    notes = [note.replace("`", "") for note in table.notes(comparison, open_verdicts=False)]
+    for shown in (*made.titles, *notes, *(cell for row in made.rows for cell in row)):
         assert shown in text
     results = page.partition("<h2>Results</h2>")[2].partition("</table>")[0]
     for row in re.findall(r'<tr><th scope="row">.*?</tr>', results, flags=re.DOTALL):
         assert re.findall(r'data-label="([^"]+)"', row) == made.titles[1:]
     assert "0.80x [0.80,\u00a00.80] (emulated)</td>" in results
+
+
+def tiles(page: str) -> dict[str, list[str]]:
+    """The texts of each precision's tile, by its name."""
+    found = re.findall(r'<section class="tile">(.*?)</section>', page, flags=re.DOTALL)
+    texts = [re.findall(r">([^<>]*[^<>\s][^<>]*)<", one) for one in found]
+    lists = [[" ".join(html.unescape(text).split()) for text in own] for own in texts]
+    return {name: own for name, *own in lists}
+
+
+def test_the_page_begins_with_the_answer_for_each_precision(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    page = written(tmp_path)
+    assert page.index('class="tile"') < page.index("<table>")
+    found = tiles(page)
+    assert list(found) == ["fp32", "bf16", "fp16"]
+    assert found["fp32"] == [
+        "baseline", "speed", "80 samples/s", "activation memory", "40.0 MiB", "accuracy", "91.00% ± 1.00 (n=3)"
+    ]  # fmt: skip
+    row = rows_of(compared(tmp_path))["fp16"]
+    assert found["fp16"] == [
+        "INCONCLUSIVE", f"about {row.seeds_needed} seeds would decide",
+        "speed", "0.80x [0.80, 0.80] (emulated)", "64 samples/s",
+        "activation memory", "0.50x", "20.0 MiB",
+        "accuracy", "-1.00 points [-3.48, 1.48]", "90.00% ± 0.00 (n=3)",
+    ]  # fmt: skip
+    assert page.count("seeds would decide") == 2  # in the tiles, and in no paragraph again
+
+
+def test_a_precision_without_a_verdict_says_what_one_needs(tmp_path: Path) -> None:
+    write_three(tmp_path, seeds=1)
+    write_run(tmp_path, "fp16", 0, status="diverged", reason="step 3: " + "x" * 300)
+    found = tiles(written(tmp_path, seeds=1))
+    assert found["bf16"][:2] == ["single run", "a verdict needs two pairs of runs"]
+    assert found["fp16"][0] == "n/a"
+    assert found["fp16"][-1] == "diverged"
+
+
+def test_wall_clock_and_the_time_to_the_accuracy_of_fp32_stand_with_what_they_are(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    for seed in range(3):
+        write_run(tmp_path, "bf16", seed, 0.95, attempt_seconds=10.0 + seed)
+    page = written(tmp_path).partition("<h2>Time</h2>")[2].partition("<h2>")[0]
+    rows = re.findall(r'<th scope="row">(\w+)</th>(.*?)</tr>', page, flags=re.DOTALL)
+    cells = {name: re.findall(r"<td[^>]*>(.*?)</td>", row) for name, row in rows}
+    # FP32 ends at 90, 91 and 92%: two of three runs at the mean, at step 4 of 8 samples, of which it does 80 a second.
+    assert cells == {
+        "fp32": ["n/a", "0.4 s", "4", "2 of 3"],
+        "bf16": ["11.0 s", "0.2 s", "4", "3 of 3"],
+        "fp16": ["n/a", "n/a", "n/a", "0 of 3"],
+    }
+    assert "the first evaluation at least as good as 91.00%, the mean of FP32&#39;s final ones" in page
+
+
+def test_differences_are_named_by_their_precision(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    (chart,) = [chart for chart in charts.draw(tmp_path, compared(tmp_path)) if chart.name == "pairs"]
+    for precision in ("bf16", "fp16"):
+        assert f"{precision}: INCONCLUSIVE</text>" in chart.svg
+
+
+def test_no_command_of_a_run_with_the_folders_of_whoever_gave_it_is_on_the_page(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    attempts = [{"started": "2026-01-02T03:04:05+00:00", "command": "python -m train.tinynet --out /home/me/runs"}]
+    write_run(tmp_path, "fp32", 0, environment={"attempts": attempts})
+    page = written(tmp_path)
+    assert "2026-01-02T03:04:05+00:00" in page
+    assert "/home/me" not in page
+
+
+def test_every_committed_command_can_be_given_again() -> None:
+    """All it names is in the repository, or the command fetches it first."""
+    plans = {file.parent.name: read_record(Plan, file) for file in RESULTS.glob("*/comparison.json")}
+    assert plans
+    for name, plan in plans.items():
+        words = shlex.split(plan.command)
+        fetched = {after for word, after in pairwise(words) if word in ("download", "--local-dir")}
+        values = {word.partition("=")[2] or word for word in words if " " not in word} - fetched
+        files = {value for value in values if "/" in value or value.endswith(".yaml")}
+        assert all((ROOT / file).exists() for file in files), f"{name}: {files}"
 
 
 def test_the_published_rows_that_the_runs_aim_at_have_a_table(tmp_path: Path) -> None:
@@ -75,7 +163,7 @@ def test_the_published_rows_that_the_runs_aim_at_have_a_table(tmp_path: Path) ->
     rows = written(tmp_path).partition("<h2>Published against measured</h2>")[2].partition("</table>")[0]
     assert rows.count('data-label="published">93.02 % (fp32)</td>') == 3
     measured = re.findall(r'data-label="measured">(.*?)</td>', rows)
-    assert measured == ["91 ± 1 (n=3)", "91 ± 0.5 (n=3)", "90 ± 0 (n=3)"]
+    assert measured == ["91 ±\u00a01 (n=3)", "91 ±\u00a00.5 (n=3)", "90 ±\u00a00 (n=3)"]
     write_three(tmp_path, smoke=True)
     assert "<h2>Published against measured</h2>" not in written(tmp_path)
 

@@ -108,7 +108,7 @@ def test_memory_is_the_ratio_of_what_is_saved_for_backward_with_the_smallest_fir
     *_, memory = intervals.overview([more, less])
     assert memory.name == "memory"
     assert names(memory, "more", "less") == ["less", "more"]
-    assert [drawn[place][-1] for place in (-0.15, 0.15, 0.85, 1.15)] == [0.5, 0.5, 1.5, 1.5]
+    assert [drawn[place][-1] for place in (-0.1, 0.1, 0.9, 1.1)] == [0.5, 0.5, 1.5, 1.5]
 
 
 def test_single_runs_have_no_interval_and_no_place_among_the_differences(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from reports.analysis import calibration
 from reports.analysis.reproduction import NOT_RUN, REPRODUCED, SCALED_DOWN, WITHIN_NOISE, Reproduction
 from reports.overview import overview
 from reports.pages import keys, overview_page
-from reports.pages.overview_page import conclusions, devices, reproduced
+from reports.pages.overview_page import TITLES, conclusions, devices, reproduced
 from reports.pages.precisions import PRECISIONS, in_order
 from reports.pages.published_table import published
 from reports.records.comparison import Comparison, Interval, Speedup
@@ -70,7 +70,7 @@ def test_the_code_host_has_pictures_and_links_what_is_committed(written: Path) -
     assert all((written / picture).exists() for picture in pictures)
 
 
-def test_both_begin_with_the_answer_over_all_experiments(written: Path) -> None:
+def test_the_experiments_stand_first_and_then_what_they_say_together(written: Path) -> None:
     bf16 = (
         "bf16 on CPUs: faster than FP32 in 2 of 2 experiments and slower in 0 (median 2x, from 2x to 2x); accuracy: "
         "1 INCONCLUSIVE, 1 without a verdict."
@@ -80,8 +80,11 @@ def test_both_begin_with_the_answer_over_all_experiments(written: Path) -> None:
         f"emulated ({EMULATED}), not as on hardware for it; accuracy: 1 INCONCLUSIVE, 1 without a verdict."
     )
     page = html.unescape((written / "index.html").read_text(encoding="utf-8"))
-    assert re.findall(r"<p>(.*?)</p>", page)[1:3] == [bf16, fp16]
-    assert f"\n\n{bf16}\n\n{fp16}\n\nPublished numbers: " in (written / "README.md").read_text("utf-8")
+    readme = (written / "README.md").read_text("utf-8")
+    assert f"\n\n- {bf16}\n- {fp16}\n- Published numbers: " in readme
+    for text, row, chart in ((page, '<th scope="row">', "<figure>"), (readme, "| [tiny]", "![")):
+        assert 0 < text.index(row) < text.index(bf16) < text.index(fp16) < text.index(chart)
+        assert text[: text.index(row)].count("experiments on") == 1  # no other prose before the table
 
 
 def on(comparison: Comparison, kind: str, name: str) -> Comparison:
@@ -138,8 +141,8 @@ def test_published_rows_stand_with_their_verdict_and_what_was_not_run_with_its_c
 
 
 def test_an_experiment_without_record_and_published_row_is_listed_with_its_command(written: Path) -> None:
-    sentence = "- Not run: resnet20_fashion_mnist: `bash scripts/compare.sh configs/resnet20_fashion_mnist.yaml`"
-    assert sentence in (written / "README.md").read_text("utf-8")
+    sentence = "- resnet20_fashion_mnist: `bash scripts/compare.sh configs/resnet20_fashion_mnist.yaml`"
+    assert sentence in (written / "README.md").read_text("utf-8").partition("## Not run")[2]
     folder = written / "results" / "resnet20_fashion_mnist"
     write_three(folder, seeds=1)
     write(written, {folder: compared(folder, seeds=1)}, [MEASURED])
@@ -154,11 +157,45 @@ def test_what_is_left_out_is_named_with_the_reason(written: Path) -> None:
 def test_every_experiment_is_a_row_with_its_cells_for_each_mixed_precision(written: Path) -> None:
     comparisons = {name: compared(written / "results" / name, seeds=3) for name in ("tiny",)}
     table = overview_page.summary(comparisons)
-    assert table.titles[:3] == ["experiment", "fp32", "bf16 speed-up [95%]"]
+    assert table.titles[:5] == ["experiment", "device", "fp32", "margin", "bf16 speed-up [95%]"]
     assert table.rows == [
-        ["tiny", "91.00% ± 1.00 (n=3)", "2.00x [2.00, 2.00]", "+0.00 points [-2.15, 2.15] INCONCLUSIVE",
+        ["tiny", "Some CPU, 2 threads", "91.00% ± 1.00 (n=3)", "0.50 points", "2.00x [2.00, 2.00]",
+         "+0.00 points [-2.15, 2.15] INCONCLUSIVE",
          "0.50x", "0.80x [0.80, 0.80] (emulated)", "-1.00 points [-3.48, 1.48] INCONCLUSIVE", "0.50x"]
     ]  # fmt: skip
+
+
+def test_a_reader_orders_the_experiments_without_a_script(written: Path) -> None:
+    comparisons = {name: compared(written / "results" / "tiny") for name in "abc"}
+    for comparison, speed, accuracy, ratio in zip(
+        comparisons.values(), (1.1, None, 1.5), (0.002, 0.004, None), (0.9, 0.5, 0.7), strict=True
+    ):
+        row = rows_of(comparison)["bf16"]
+        row.speedup = Speedup(value=speed, starts=1) if speed else None
+        row.interval = Interval(value=accuracy, low=-1.0, high=1.0) if accuracy else None
+        row.saved_ratio = ratio
+    orders = overview_page.summary(comparisons).orders
+    assert orders["experiment"] == [0, 1, 2]
+    assert orders["bf16 speed-up [95%]"] == [1, 2, 0]  # the fastest first, what was not measured last
+    assert orders["bf16 difference, verdict"] == [1, 0, 2]
+    assert orders["bf16 saved for backward"] == [2, 0, 1]  # the least memory first
+    page = (written / "index.html").read_text("utf-8")
+    choices = re.findall(r'<input type="radio" name="order" id="by-(\d)"', page)
+    assert len(choices) == 7
+    for choice in choices:
+        assert f"#by-{choice}:checked ~ table tbody tr {{ order: var(--by-{choice}); }}" in page
+        assert len(re.findall(rf"<tr style=.*--by-{choice}: \d+;", page)) == 2
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_browser_puts_the_rows_into_the_order_that_is_chosen(written: Path) -> None:
+    page = (written / "index.html").read_text("utf-8").replace('id="by-1" checked', 'id="by-1"')
+    page = page.replace('id="by-4"', 'id="by-4" checked')
+    (written / "chosen.html").write_text(page)
+    cells = measure(written / "chosen.html", 1200)["cells"]
+    columns = len(TITLES) * 2 + 4
+    assert cells[0][4] > cells[columns][4] > 0  # the row that is first in the file stands below the second
 
 
 def test_no_experiment_is_still_a_page(tmp_path: Path) -> None:
@@ -173,10 +210,14 @@ def test_the_formats_hold_the_same_rows(written: Path) -> None:
     assert [(row["experiment"], row["precision"]) for row in rows] == [("tiny", name) for name in tiny.precisions]
     speedups = [row.speedup for row in tiny.mixed_rows]
     assert [row["speedup"] for row in rows] == ["", *(str(one.value) for one in speedups if one)]
-    assert overview({"tiny": tiny}, "markdown").splitlines()[2].startswith("| tiny | 91.00% ± 1.00 (n=3)")
+    assert (
+        overview({"tiny": tiny}, "markdown")
+        .splitlines()[2]
+        .startswith("| tiny | Some CPU, 2 threads | 91.00% ± 1.00 (n=3)")
+    )
     latex = overview({"tiny": tiny}, "latex").splitlines()
-    assert latex[0] == rf"\begin{{tabular}}{{l{'r' * 7}}}"
-    assert all(len(re.findall(r"(?<!\\)&", line)) == 7 for line in latex if line.endswith(r"\\"))
+    assert latex[0] == rf"\begin{{tabular}}{{ll{'r' * 8}}}"
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 9 for line in latex if line.endswith(r"\\"))
     assert r"91.00\% $\pm$ 1.00" in latex[4]
 
 
@@ -226,6 +267,6 @@ def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
     seen = measure(written / "index.html", width)
     assert seen["scroll"] <= seen["client"] <= width
     assert seen["body"] <= seen["client"]
-    for _, left, right, height in seen["cells"]:
+    for _, left, right, height, _ in seen["cells"]:
         assert 0 <= left < right <= seen["client"]
         assert height > 0

@@ -74,6 +74,26 @@ def test_the_speed_of_emulated_arithmetic_is_called_that(tmp_path: Path) -> None
     assert texts(comparison, "fp16")["speed-up [95%]"] == "n/a"
 
 
+def test_the_peak_memory_of_emulated_arithmetic_is_called_that(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    assert texts(comparison, "fp16")["peak memory"] == "62 MiB (1.00x) (emulated)"
+    assert texts(comparison, "bf16")["peak memory"] == "62 MiB (1.00x)"
+    assert "62 MiB (1.00x) (emulated)" in table.results(comparison).latex()
+    rows_of(comparison)["fp16"].peak_memory_mib = rows_of(comparison)["fp16"].peak_ratio = None
+    assert texts(comparison, "fp16")["peak memory"] == "n/a"
+
+
+def test_a_cpu_says_which_operations_its_autocast_leaves_in_16_bits(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    comparison = compared(tmp_path)
+    assert table.AUTOCAST_ON_CPU in table.notes(comparison)
+    assert not any("those of fp16" in note for note in table.notes(comparison))
+    assert comparison.environment
+    comparison.environment.device.type = "cuda"
+    assert table.AUTOCAST_ON_CPU not in table.notes(comparison)
+
+
 def test_slower_is_called_slower(tmp_path: Path) -> None:
     write_run(tmp_path, "fp32")
     write_run(tmp_path, "bf16", final={"memory/saved_for_backward_mib": 50.0})
@@ -131,7 +151,7 @@ def test_the_hardware_says_what_the_cpu_has_for_16_bit_arithmetic(tmp_path: Path
 def test_fp16_that_is_computed_in_fp32_is_said_to_be(tmp_path: Path) -> None:
     write_three(tmp_path)
     assert any(
-        EMULATED in note and "those of the emulation, not of fp16 hardware" in note
+        EMULATED in note and "those of this emulation, not of fp16 hardware" in note
         for note in table.notes(compared(tmp_path))
     )
 
