@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from reports.analysis.comparison import compare
+from reports.analysis.looks import continued, planned, taken
 from reports.analysis.reproduction import of_comparison
 from reports.analysis.run import read_run
 from reports.analysis.speed import read_benchmark
@@ -81,22 +82,20 @@ class Experiments:
         Returns the exit status: that of the worst run; of good ones, whether they reached the verdict.
         """
         self._check(seeds, max_seeds, required)
+        plan = self._plan(seeds, max_seeds, command)
         signals.on_stop(self.child.stop)
-        plan = Plan(
-            command=command,
-            margin=self.config.margin,
-            looks=1 if max_seeds is None else LOOKS,
-            precisions=self.precisions,
-            seeds=list(range(seeds)),
-        )
         worst = self._train_all(plan.seeds)
-        for look in range(2, plan.looks + 1):
-            count = _seeds_to_have(compare(self.folder, plan), max_seeds or seeds, last=look == plan.looks)
-            if worst or count == len(plan.seeds):
+        comparison = compare(self.folder, plan)
+        while max_seeds and not worst:
+            last = taken(comparison.looks_taken) + 1 >= comparison.looks
+            count = _seeds_to_have(comparison, max(max_seeds, len(plan.seeds)), last)
+            if count == len(plan.seeds):
                 break
             print(f"{self.config.name}: no verdict yet with {len(plan.seeds)} seeds, continuing to {count}", flush=True)
-            plan.seeds = list(range(count))
+            write_record(self.folder / layout.COMPARISON, comparison)  # a stop on the way must not lose this look
+            plan = plan.model_copy(update={"seeds": list(range(count)), "looks_taken": comparison.looks_taken})
             worst = self._train_all(plan.seeds)
+            comparison = compare(self.folder, plan)
         self._benchmark(plan.seeds)
         comparison = compare(self.folder, plan)
         write_record(self.folder / layout.COMPARISON, comparison)
@@ -108,6 +107,25 @@ class Experiments:
         if worst or not comparison.succeeded:
             return worst or options.STATUS["failed"]
         return _judged(comparison, required)
+
+    def _plan(self, seeds: int, max_seeds: int | None, command: str) -> Plan:
+        """What to compare: no fewer seeds than the folder has already, and with the looks that were taken at them."""
+        plan = Plan(
+            command=command,
+            margin=self.config.margin,
+            config_sha256=self.config.digest(),
+            precisions=self.precisions,
+            seeds=list(range(seeds)),
+        )
+        try:
+            plan = plan if self.smoke else continued(self.folder, plan)
+        except ValueError as error:
+            raise Refused(f"{error}; delete it to begin anew") from error
+        if len(plan.seeds) > seeds:
+            print(f"{self.config.name}: with all {len(plan.seeds)} seeds that were compared before", flush=True)
+        if max_seeds is not None:
+            plan.looks = planned(plan, max_seeds)
+        return plan
 
     def _print(self, comparison: Comparison) -> None:
         results = table.results(comparison, narrow=True)
