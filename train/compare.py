@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.analysis.comparison import compare
+from reports.analysis.looks import continued, planned, taken
 from reports.analysis.reproduction import of_comparison
 from reports.analysis.run import read_run
 from reports.analysis.statistics import LOOKS, MAX_SEEDS, seeds_for_next_look
@@ -117,10 +118,16 @@ class Experiments:
         asked = Plan(
             command=command,
             margin=self.config.margin,
-            looks=1 if max_seeds is None else LOOKS,
+            config_sha256=self.config.digest(),
             precisions=[*self.precisions, *work.others],
             seeds=work.seeds,
         )
+        try:
+            asked.looks_taken = asked.looks_taken if self.smoke else continued(self.folder, asked).looks_taken
+        except ValueError as error:
+            raise Refused(f"{error}; delete it to begin anew") from error
+        if max_seeds is not None:
+            asked.looks = planned(asked, max_seeds)
         self.seconds = {precision: [seconds] for precision, seconds in work.seconds().items()}
         worst, interrupted = 0, None
         try:
@@ -130,8 +137,8 @@ class Experiments:
             if not asked.seeds:
                 raise
             interrupted = error
+            asked.partial = str(error)
         comparison = compare(self.folder, asked)
-        comparison.partial = str(interrupted) if interrupted else None
         write_record(self.folder / layout.COMPARISON, comparison)
         experiment_page.write(self.folder, comparison)
         self._print(comparison)
@@ -147,13 +154,15 @@ class Experiments:
     def _train_and_measure(self, asked: Plan, max_seeds: int | None, starts: int) -> int:
         """The exit status of the worst run; `asked` gets the seeds that are added while a verdict is open."""
         worst = self._train_all(asked.seeds)
-        for look in range(2, asked.looks + 1):
-            most = max_seeds or len(asked.seeds)
-            count = _seeds_to_have(compare(self.folder, asked), most, last=look == asked.looks)
-            if worst or count <= len(asked.seeds):
+        while max_seeds and not worst:
+            comparison = compare(self.folder, asked)
+            last = taken(comparison.looks_taken) + 1 >= comparison.looks
+            count = _seeds_to_have(comparison, max(max_seeds, len(asked.seeds)), last)
+            if count <= len(asked.seeds):
                 break
             print(f"no verdict yet with {len(asked.seeds)} seeds, continuing to {count}", flush=True)
-            asked.seeds = list(range(count))
+            write_record(self.folder / layout.COMPARISON, comparison)  # a stop on the way must not lose this look
+            asked.seeds, asked.looks_taken = list(range(count)), comparison.looks_taken
             worst = self._train_all(asked.seeds)
         self._benchmark(asked.seeds, starts)
         return worst

@@ -5,11 +5,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from reports.analysis import looks
 from reports.analysis.run import read_run
 from reports.analysis.speed import read_benchmark, samples_per_second, slower_in, speedup_of
-from reports.analysis.statistics import Judgement, judge, mean, standard_deviation
+from reports.analysis.statistics import Judgement, judge, mean, population, standard_deviation
 from reports.records import layout
-from reports.records.comparison import Comparison, MetricResult, Plan, Row, RunResult
+from reports.records.comparison import Comparison, Interval, Look, MetricResult, Plan, Row, RunResult
 from reports.records.files import read_record
 from reports.records.identity import PAIRED, SHARED, Identity, different, not_recorded, recorded_identity
 from reports.records.metric import Metric
@@ -49,7 +50,16 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
         torch=sorted({str(environment.versions.get("torch")) for environment in environments}),
         not_recorded=not_recorded(map(_identity, finished)),
     )
+    pairs = {precision: _pairs(comparison, precision) for precision in plan.precisions if precision != layout.BASELINE}
+    judged = {precision: len(own) for precision, own in pairs.items() if len(own) > 1 and not plan.partial}
+    comparison.looks = looks.allowed_for(plan, judged)
     comparison.rows = [_row(comparison, precision, speed_fault) for precision in plan.precisions]
+    now = [
+        Look(precision=row.precision, pairs=row.pairs, margin=plan.margin, verdict=row.verdict)
+        for row in comparison.rows
+        if row.verdict
+    ]
+    comparison.looks_taken = looks.recorded(plan.looks_taken, now)
     return comparison
 
 
@@ -63,6 +73,8 @@ def comparisons_in(results: Path) -> tuple[dict[Path, Comparison], dict[str, str
             continue
         try:
             plan = read_record(Plan, path)
+            if plan.partial:
+                raise ValueError(f"{path}: is of a part of its runs: {plan.partial}")
             counted = {layout.run_name(precision, seed) for precision in plan.precisions for seed in plan.seeds}
             if others := sorted({run.parent.name for run in folder.glob(f"*-s*/{layout.SUMMARY}")} - counted):
                 raise ValueError(f"{path}: does not count {', '.join(others)}")
@@ -85,11 +97,17 @@ def _leave_out_unequal(runs: Sequence[RunResult], fields: Sequence[str], where: 
             run.status, run.reason = FAILED, f"not paired: {', '.join(keys)} differs between {where}"
 
 
+def _pairs(comparison: Comparison, precision: str) -> Pairs:
+    """The finished runs of `precision` whose FP32 run is finished too."""
+    baseline = {run.seed: run for run in comparison.runs_of(layout.BASELINE) if run.finished}
+    runs = (run for run in comparison.runs_of(precision) if run.finished)
+    return [(run, baseline[run.seed]) for run in runs if run.seed in baseline]
+
+
 def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row:
     runs, benchmark = comparison.runs_of(precision), comparison.benchmark
     done, broken = [run for run in runs if run.finished], [run for run in runs if not run.finished]
-    baseline = {run.seed: run for run in comparison.runs_of(layout.BASELINE) if run.finished}
-    pairs = [(run, baseline[run.seed]) for run in done if run.seed in baseline]
+    pairs = _pairs(comparison, precision)
     compared = [] if precision == layout.BASELINE else pairs
     speed = samples_per_second(benchmark, precision)
     reasons = [f"seed {run.seed}: {run.reason}" for run in broken]
@@ -121,9 +139,11 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
         assert deciding is not None  # every finished run has it
         row.metric, row.mean, row.sd, row.difference = deciding.metric, deciding.mean, deciding.sd, deciding.difference
         row.others = [other for other in others if other]
-        if judged := _judge(deciding.metric, compared, comparison):
+        row.eval_samples = summary.eval_samples
+        if not comparison.partial and (judged := _judge(deciding.metric, compared, comparison)):
             row.interval, row.margin, row.verdict = judged.difference, judged.margin, judged.verdict
             row.seeds_needed = judged.seeds_needed()
+            row.population = _population(deciding.metric, compared, judged)
     return row
 
 
@@ -142,6 +162,15 @@ def _judge(metric: Metric, pairs: Pairs, plan: Plan) -> Judgement | None:
         scale, resolution = metric.width, metric.width / samples if samples else 0.0
     differences = _differences(pairs, metric.key)
     return judge(differences, plan.margin * scale, metric.higher_is_better, resolution, plan.looks)
+
+
+def _population(metric: Metric, pairs: Pairs, judged: Judgement) -> Interval | None:
+    """The interval of the difference on new samples; None unless every run records which samples it gets right."""
+    right = [[run.summary.right_samples() for run in pair] for pair in pairs]
+    differences = [[int(own) - int(other) for own, other in zip(*pair, strict=True)] for pair in right if all(pair)]
+    if metric.width is None or len(differences) < len(pairs) or len({len(one) for one in differences}) > 1:
+        return None
+    return population(differences, metric.width, judged)
 
 
 def _result(metric: Metric, done: Sequence[RunResult], pairs: Pairs) -> MetricResult | None:

@@ -10,8 +10,9 @@ from reports.records.metric import Metric
 from reports.records.published import PublishedRow, read_published
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of a published unit, the unit of our metrics and by what their shown value is divided.
-UNITS = {"fraction": ("%", 100.0), "nats/char": ("nats", 1.0), "nats/token": ("nats", 1.0)}
+# What a share, or a loss in nats, is multiplied by in a published unit.
+UNITS = {"fraction": 1.0, "%": 100.0, "x100": 100.0, "nats/char": 1.0, "nats/token": 1.0}
+ERRORS = "1 - "  # before the metric of a row that counts what the metric does not
 SHARE_OF_RANGE, SHARE_OF_VALUE = 0.005, 0.01  # how far from a published figure is still reproduced
 
 
@@ -42,13 +43,22 @@ class Measure:
 
 
 def measure_of(row: PublishedRow, metrics: Sequence[Metric]) -> Measure | None:
-    """By which of a run's `metrics`, the deciding one first, `row` is measured; None where none has its unit."""
-    unit, divisor = UNITS.get(row.unit, (row.unit, 1.0))
-    metric = next((metric for metric in metrics if metric.unit == unit), None)
-    if metric is None:
+    """The one of a run's `metrics` that measures `row`, by its name; None where none does or the unit is another."""
+    name = (row.our_metric or "").removeprefix(ERRORS)
+    metric = next((metric for metric in metrics if metric.name == name), None)
+    if metric is None or row.unit not in (*UNITS, metric.unit):
         return None
-    counts_errors = "error" in row.metric and metric.higher_is_better
-    return Measure(metric, metric.scale / divisor, metric.range[1] if counts_errors else None)
+    factor = UNITS.get(row.unit, 1.0) * (0.01 if metric.unit == "%" and metric.scale == 1 else 1.0)
+    return Measure(metric, factor, metric.range[1] if row.our_metric != name else None)
+
+
+def why_unmeasured(row: PublishedRow, data: str) -> str | None:
+    """Why an experiment on the data set `data` does not measure `row`; None where it may."""
+    if row.our_metric is None or row.our_data is None:
+        return f"row {row.id!r} is of {row.metric} on {row.dataset}, which no experiment measures"
+    if row.our_data != data:
+        return f"row {row.id!r} is of {row.metric} on {row.dataset} (data.name {row.our_data!r}), not on {data!r}"
+    return None
 
 
 def rows() -> dict[str, PublishedRow]:
@@ -62,12 +72,18 @@ def configurations() -> dict[str, Experiment]:
 
 
 def aimed_at() -> tuple[dict[str, PublishedRow], dict[str, Experiment]]:
-    """All `rows`, and the `configurations` that aim at some; raises ValueError naming a row that is not published."""
+    """All `rows`, and the `configurations` that aim at some.
+
+    Raises ValueError naming a row that is not published, or that is of another data set or metric.
+    """
     known = rows()
     aims = {name: config for name, config in configurations().items() if config.published}
     for name, config in aims.items():
         if unknown := [row for row in config.published if row not in known]:
             raise ValueError(f"configs/{name}.yaml: published: {unknown_row(unknown[0], known)}")
+        for row in config.published:
+            if fault := why_unmeasured(known[row], config.data.name):
+                raise ValueError(f"configs/{name}.yaml: published: {fault}")
     return known, aims
 
 

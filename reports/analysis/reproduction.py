@@ -1,9 +1,12 @@
 """Published numbers against ours; `python -m reports.reproduce` lists them with their verdicts.
 
-`reports.pages.published_table.RULE` has the rule for readers. WITHIN NOISE means within the 95% prediction interval
-for one more run (mean ± t * sd * sqrt(1 + 1/n), Student's t). A source that evaluated on `evaluated_samples` drawn at
-random adds the error of such a mean (1.96 of its standard deviations, by `scripts.evaluation_noise`), in squares. Two
-runs do not know their noise (t is 12.7), and one diverged run makes it so wide that any figure would pass.
+`reports.pages.published_table.RULE` has the rule for readers. WITHIN NOISE means within the 95% prediction interval for
+the mean of as many further runs as the source's (mean ± t * sd * sqrt(1/m + 1/n), Student's t). The precisions of an
+experiment are taken to have the same noise, and their runs of one seed to part as those of two seeds do: sd is pooled
+over them, so that three seeds that agree by chance do not make it small. A source that evaluated on
+`evaluated_samples` drawn at random adds the error of such a mean (1.96 of its standard deviations, by
+`scripts.evaluation_noise`), in squares. Few degrees of freedom do not know their noise, and one diverged run makes it
+so wide that any figure would pass.
 """
 
 import math
@@ -18,21 +21,20 @@ from scipy import stats
 from reports.analysis import published
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.published import Measure, measure_of
-from reports.analysis.selection import describe, ended_early, figure
+from reports.analysis.selection import Selected, select
 from reports.analysis.speed import read_benchmark, samples_per_second
-from reports.analysis.statistics import mean, standard_deviation
+from reports.analysis.statistics import mean, pooled_deviation, standard_deviation
 from reports.records import layout
 from reports.records.comparison import Comparison, RunResult
 from reports.records.config import Experiment, departures, read_config
 from reports.records.estimates import QUICK, Estimates
 from reports.records.evaluation import Evaluation
 from reports.records.files import read_record
-from reports.records.metrics import read_history
 from reports.records.published import PublishedRow
 
 ROOT = published.ROOT
 RESULTS = ROOT / "reports" / "results"
-FEWEST_RUNS = 3  # of which the noise is known well enough to call a figure one of them
+FEWEST_FREEDOM = 4  # degrees of it that know the noise well enough: t is 2.8, of two 4.3
 MOST_NOISE = 10  # margins; where single runs differ by more, any figure would be one of them
 
 Verdict = Literal["REPRODUCED", "WITHIN NOISE", "ABOVE", "BELOW", "SCALED-DOWN", "NOT RUN"]
@@ -44,8 +46,9 @@ REPRODUCED, WITHIN_NOISE, ABOVE, BELOW, SCALED_DOWN, NOT_RUN = VERDICTS
 class Reproduction:
     """One published row and what was measured for it in one precision; `measured` in the row's own unit.
 
-    `gap` is how far the mean is above the published figure, `noise` how far 95% of single runs lie from the mean;
-    None where that is not known. `command` runs it where `scripts/reproduce.sh` does not; empty where nothing does.
+    `gap` is how far the mean is above the published figure, `noise` how far from it 95% of means of as many runs as
+    the source's lie; None where that is not known. `command` runs it where `scripts/reproduce.sh` does not; empty where
+    nothing does.
     """
 
     row: PublishedRow
@@ -64,28 +67,32 @@ class Reproduction:
         return mean(self.measured)
 
 
-def judge_reproduction(one: Reproduction, measure: Measure, error: float = 0.0) -> Reproduction:
+def judge_reproduction(
+    one: Reproduction, measure: Measure, deviation: float | None, freedom: int, error: float = 0.0
+) -> Reproduction:
     """`one` with the verdict on what was `measured`, at least one value and all finite.
 
-    `error` is the standard deviation of the source's figure that comes from the samples it was evaluated on.
+    `deviation` is that of single runs, known with `freedom`; `error` the standard deviation of the source's figure that
+    comes from the samples it was evaluated on.
     """
-    values, target = one.measured, one.row.target
+    values, target, runs = one.measured, one.row.target, one.row.runs
     count, margin, gap = len(values), measure.margin(target), statistics.fmean(values) - target
     drawn, noise, of_mean = float(stats.norm.ppf(0.975)) * error, None, math.inf
-    if one.sd is not None and count >= FEWEST_RUNS:
-        reach = float(stats.t.ppf(0.975, count - 1)) * one.sd
-        noise = math.hypot(reach * math.sqrt(1 + 1 / count), drawn)
+    if deviation is not None and freedom >= FEWEST_FREEDOM:
+        reach = float(stats.t.ppf(0.975, freedom)) * deviation
+        noise = math.hypot(reach * math.sqrt(1 / runs + 1 / count), drawn)
         of_mean = math.hypot(reach / math.sqrt(count), drawn)
     rule = f"{gap:+.4g} from the published {target:g}, {'within' if abs(gap) <= margin else 'beyond'} {margin:.3g}"
     if abs(gap) <= margin:
         verdict = REPRODUCED
     elif noise is not None and abs(gap) <= noise <= MOST_NOISE * margin:
-        verdict, rule = WITHIN_NOISE, f"{rule} but within {noise:.3g}, where 95% of single runs lie"
+        of_runs = "single runs" if runs == 1 else f"means of {runs} runs"
+        verdict, rule = WITHIN_NOISE, f"{rule} but within {noise:.3g}, where 95% of {of_runs} lie"
         if abs(gap) > of_mean:
             rule += f"; the 95% interval of our mean lies {'above' if gap > 0 else 'below'} it"
     else:
         verdict = ABOVE if (gap > 0) == measure.higher_is_better else BELOW
-        known = "is not known" if noise is None else f"is {noise:.3g}"
+        known = "is not known, and more seeds would tell it" if noise is None else f"is {noise:.3g}"
         rule += f"; the noise of {count} run{'s' if count > 1 else ''} {known}"
     return replace(one, verdict=verdict, rule=rule, gap=gap, noise=noise)
 
@@ -135,40 +142,46 @@ def _of_aim(
     """`one`, of an experiment with runs in `folder`, in each precision; once where it cannot be measured at all."""
     if comparison is None:
         return [replace(one, rule="no record")]
+    recorded = comparison.config or config
+    if recorded and (fault := published.why_unmeasured(one.row, recorded.data.name)):
+        return [replace(one, rule=fault)]
     metrics = next((run.summary.declared_metrics for run in comparison.runs if run.metric), [])
     measure = measure_of(one.row, metrics)
     if metrics and measure is None:
         return [replace(one, rule=f"{one.row.metric} in {one.row.unit} is not what a run records")]
     reduced = _reduced(one, comparison.config, config)
     held_out = bool(comparison.config and comparison.config.data.held_out)
+    runs = {
+        precision: [run for run in comparison.runs_of(precision) if run.finished] for precision in comparison.precisions
+    }
+    if measure is None:
+        return [replace(one, precision=precision, rule="no finished run") for precision in runs]
+    selected = {precision: select(own, folder, one.row.selection, measure, held_out) for precision, own in runs.items()}
+    noise = pooled_deviation([list(figures.values.values()) for figures in selected.values()])
     return [
-        _of_runs(replace(one, precision=precision), runs, folder, measure, held_out, reduced)
-        if measure and (runs := [run for run in comparison.runs_of(precision) if run.finished])
-        else replace(one, precision=precision, rule="no finished run")
-        for precision in comparison.precisions
+        _of_runs(replace(one, precision=precision), own, folder, measure, selected[precision], noise, reduced)
+        for precision, own in runs.items()
     ]
 
 
 def _of_runs(
-    one: Reproduction, runs: Sequence[RunResult], folder: Path, measure: Measure, held_out: bool, reduced: str | None
+    one: Reproduction,
+    runs: Sequence[RunResult],
+    folder: Path,
+    measure: Measure,
+    selected: Selected,
+    noise: tuple[float | None, int],
+    reduced: str | None,
 ) -> Reproduction:
-    """`one` as measured by finished runs of one precision."""
-    selection = one.row.selection
-    histories = {run.name: read_history(folder / run.name / layout.METRICS) for run in runs}
-    values = {name: figure(history, selection, measure, held_out) for name, history in histories.items()}
-    measured = {name: value for name, value in values.items() if value is not None}
-    without = _names("no finite evaluation to take", [name for name in values if name not in measured])
-    if not measured:
-        return replace(one, rule=without)
-    figures = tuple(measured.values())
-    error, fault = _sampling_error(one.row, [run for run in runs if run.name in measured], folder)
-    one = judge_reproduction(replace(one, measured=figures, sd=standard_deviation(figures)), measure, error)
+    """`one` as measured by finished runs of one precision; `noise` is as `pooled_deviation` gives it."""
+    if not selected.values:
+        return replace(one, rule="; ".join(selected.without) or "no finished run")
+    values = tuple(selected.values.values())
+    error, fault = _sampling_error(one.row, [run for run in runs if run.name in selected.values], folder)
+    one = judge_reproduction(replace(one, measured=values, sd=standard_deviation(values)), measure, *noise, error)
     if reduced:
         one, fault = replace(one, verdict=SCALED_DOWN, noise=None, rule=f"{reduced}; {one.rule.split(',')[0]}"), ""
-    ended = [name for name in measured if ended_early(histories[name], selection, held_out)]
-    cut_off = _names("the source would have trained on where these ended", ended)
-    parts = (one.rule, fault, without, cut_off, describe(selection, held_out))
-    return replace(one, rule="; ".join(part for part in parts if part))
+    return replace(one, rule="; ".join(part for part in (one.rule, fault, *selected.without, *selected.how) if part))
 
 
 def _sampling_error(row: PublishedRow, runs: Sequence[RunResult], folder: Path) -> tuple[float, str]:
@@ -199,10 +212,6 @@ def _reduced(one: Reproduction, recipe: Experiment | None, config: Experiment | 
         return f"not as configs/{one.experiment}.yaml has it: {', '.join(changed)}"
     selection = one.row.selection
     return f"the mean of our runs against the {selection}" if selection.startswith("best of ") else None
-
-
-def _names(what: str, runs: Sequence[str]) -> str:
-    return f"{what}: {', '.join(runs)}" if runs else ""
 
 
 def hours(results: Path = RESULTS) -> dict[str, float]:

@@ -1,13 +1,42 @@
 """One run's figure for a published row, chosen among the run's evaluations as the source chooses its own."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from reports.analysis.published import Measure
+from reports.records import layout
+from reports.records.comparison import RunResult
 from reports.records.metric import LOSS, Metric
-from reports.records.metrics import History
+from reports.records.metrics import History, read_history
 
 PATIENCE = 3
 CHOSEN = {"best": "its best evaluation", "early stopping": f"its lowest loss before {PATIENCE} without a lower one"}
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The figures of several runs by name; in words, runs `without` one, and `how` they were chosen."""
+
+    values: Mapping[str, float]
+    without: tuple[str, ...]
+    how: tuple[str, ...]
+
+
+def select(runs: Sequence[RunResult], folder: Path, selection: str, measure: Measure, held_out: bool) -> Selected:
+    """The `figure` of each of the finished `runs` in `folder`."""
+    histories = {run.name: read_history(folder / run.name / layout.METRICS) for run in runs}
+    every = {name: figure(history, selection, measure, held_out) for name, history in histories.items()}
+    values = {name: value for name, value in every.items() if value is not None}
+    ended = [name for name in values if ended_early(histories[name], selection, held_out)]
+    cut_off = _names("the source would have trained on where these ended", ended)
+    without = _names("no finite evaluation to take", [name for name in every if name not in values])
+    return Selected(values, without, (*cut_off, describe(selection, held_out)))
+
+
+def _names(what: str, runs: Sequence[str]) -> tuple[str, ...]:
+    return (f"{what}: {', '.join(runs)}",) if runs else ()
 
 
 def describe(selection: str, held_out: bool = False) -> str:

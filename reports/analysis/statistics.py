@@ -56,6 +56,13 @@ def standard_deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values)
 
 
+def pooled_deviation(groups: Sequence[Sequence[float]]) -> tuple[float | None, int]:
+    """The standard deviation within groups that are taken to have one, and its degrees of freedom; None without any."""
+    freedom = sum(len(group) - 1 for group in groups if group)
+    squares = sum((len(group) - 1) * statistics.variance(group) for group in groups if len(group) > 1)
+    return (math.sqrt(squares / freedom) if freedom else None), freedom
+
+
 def judge(
     differences: Sequence[float], margin: float, higher_is_better: bool, resolution: float = 0.0, looks: int = 1
 ) -> Judgement | None:
@@ -87,6 +94,28 @@ def judge(
     else:
         verdict = INCONCLUSIVE
     return Judgement(verdict, interval, margin, deviation, looks)
+
+
+def population(differences: Sequence[Sequence[int]], width: float, judged: Judgement) -> Interval:
+    """The interval of the difference on new samples of the same kind, at the level of `judged`.
+
+    `differences` has, for each pair of runs, +1 for a sample that only the one run gets right, -1 for one that only
+    the FP32 run does, and 0 for the others; `width` is the range of the metric. Seeds and samples are both drawn, so
+    their variances add: that of the mean over seeds, and that of the mean over samples (McNemar's for one seed). What
+    varies with both is in both, so the interval is rather too wide (Owen 2007,
+    https://doi.org/10.1214/07-AOAS122). Two further samples that differ in each direction keep few samples without a
+    difference from saying that there is none (Agresti and Coull 1998, https://doi.org/10.1080/00031305.1998.10480550).
+    The degrees of freedom are Welch and Satterthwaite's.
+    """
+    table = np.asarray(differences, dtype=np.float64)
+    pairs, samples = table.shape
+    by_sample = np.concatenate([table.mean(axis=0), (1, 1, -1, -1)])
+    of_seeds, of_samples = judged.deviation**2 / pairs, width**2 * by_sample.var(ddof=1) / len(by_sample)
+    variance = of_seeds + of_samples
+    freedom = variance**2 / (of_seeds**2 / (pairs - 1) + of_samples**2 / (samples + 3))
+    half = float(stats.t.ppf(1 - SIGNIFICANCE / judged.looks / 2, freedom)) * math.sqrt(variance)
+    value = judged.difference.value
+    return Interval(value=value, low=value - half, high=value + half)
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 from reports.analysis import calibration
 from reports.analysis.published import configurations
 from reports.analysis.reproduction import NOT_RUN, Reproduction, hours
+from reports.analysis.statistics import SIGNIFICANCE
 from reports.pages import intervals, table
 from reports.pages.precisions import in_order
 from reports.pages.published_table import RULE, about, published
@@ -38,7 +39,7 @@ def write(
     named, costs = {folder.name: comparison for folder, comparison in comparisons.items()}, hours(out / "results")
     every, charts = list(named.values()), intervals.overview(list(named.values()))
     opening = f"{len(every)} experiments on {devices(every)}; every figure is made by `python -m reports.build`."
-    says = [*conclusions(every), f"Published numbers: {reproduced(reproductions)}"]
+    says = [*conclusions(every), *multiplicity(every), f"Published numbers: {reproduced(reproductions)}"]
     notes = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
     not_run = []
     for name, config in configurations().items():
@@ -114,6 +115,13 @@ def conclusions(comparisons: Sequence[Comparison]) -> list[str]:
         for precision in in_order(row.precision for row in rows)
         if (own := [row for row in rows if row.precision == precision])
     ]
+
+
+def multiplicity(comparisons: Sequence[Comparison]) -> list[str]:
+    """How many of all verdicts may be wrong by chance; nothing where there are none."""
+    count = sum(row.verdict is not None for comparison in comparisons for row in comparison.mixed_rows)
+    wrong = f"may be wrong by chance in {SIGNIFICANCE:.0%} of cases, about {SIGNIFICANCE * count:.2g} of {count} here"
+    return [f"Each verdict is a test of its own: it {wrong}."] if count else []
 
 
 def devices(comparisons: Sequence[Comparison]) -> str:

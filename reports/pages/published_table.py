@@ -8,8 +8,9 @@ from reports.pages.text_table import MISSING, Table
 TITLES = ("experiment", "published row", "precision", "verdict", "published", "measured")
 RULE = (
     "REPRODUCED: our mean is within 0.5 points of a published accuracy or error, or 1% of a published loss. WITHIN "
-    "NOISE: it is not, but the published figure lies where 95% of single runs of ours would, of at least 3 and within "
-    "ten times those limits. ABOVE and BELOW: neither. SCALED-DOWN: recipe, data or runs are reduced, as said."
+    "NOISE: it is not, but the published figure lies where 95% of means of as many runs of ours would, their spread "
+    "pooled over precisions with at least 4 degrees of freedom, and within ten times those limits. ABOVE and BELOW: "
+    "neither. SCALED-DOWN: recipe, data or runs are reduced, as said."
 )
 
 

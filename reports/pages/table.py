@@ -63,7 +63,10 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
     """What a reader must know to read the figures right, and with `open_verdicts` what each of them would take."""
     notes = []
     if comparison.partial:
-        notes.append(f"Partial, of the runs that are finished: {comparison.partial}; the same command completes it.")
+        notes.append(
+            f"Partial, of the runs that are finished and without verdicts: {comparison.partial}; "
+            "the same command completes it."
+        )
     if comparison.smoke:
         notes.append("A smoke run of a few steps: these figures say only that the code runs.")
     if len(comparison.seeds) == 1:
@@ -84,7 +87,7 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
         notes.append("Speed was measured in one process start alone: no interval, since another start may differ.")
     notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
-        notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
+        notes.append(_looks(comparison))
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
     on_cpu = comparison.environment is not None and comparison.environment.device.type == "cpu"
@@ -113,11 +116,13 @@ def device(comparison: Comparison) -> str:
 
 
 def verdict(row: Row) -> str:
-    """The verdict; without one whether that is for having one run, or one pair or none."""
+    """The verdict; without one whether that is for one run, one pair or none, or a comparison that ended early."""
     if row.is_baseline:
         return "baseline"
     if row.verdict or not row.seeds:
         return row.verdict or MISSING
+    if row.pairs > 1:
+        return "not judged"
     return "single run" if row.seeds == 1 else "single pair" if row.pairs else "no pair"
 
 
@@ -245,15 +250,34 @@ def _rule(row: Row, comparison: Comparison) -> str:
     margin = f"{metric.scale * (row.margin or 0):g} {metric.difference_unit}".strip()
     if metric.width is None:
         margin = f"{100 * comparison.margin:g}% of FP32's {metric.label}"
+    samples = f" on these {row.eval_samples:,} samples" if row.eval_samples else ""
     narrow, wide = (f"{100 * (1 - tails):.3g}%" for tails in (2 * level, level))
     return (
-        f"Verdict: EQUIVALENT when the {narrow} interval lies within {margin} either way (two one-sided t-tests); "
-        f"otherwise WORSE or BETTER when the {wide} interval excludes zero."
+        f"Verdict{samples}: EQUIVALENT when the {narrow} interval lies within {margin} either way (two one-sided "
+        f"t-tests); otherwise WORSE or BETTER when the {wide} interval excludes zero."
     )
 
 
+def _looks(comparison: Comparison) -> str:
+    """How often the verdict was asked for, and with what."""
+    pairs = sorted({look.pairs for look in comparison.looks_taken})
+    margins = sorted({look.margin for look in comparison.looks_taken})
+    asked = f"with {' and '.join(map(str, pairs))} seeds" if pairs else "not yet"
+    asked += f" and margins of {' and '.join(f'{100 * margin:g}%' for margin in margins)}" if len(margins) > 1 else ""
+    return f"Verdicts were asked for {asked}; the intervals allow for {comparison.looks} looks."
+
+
+def _population(row: Row, interval: Interval) -> str:
+    """The difference on new samples, against the margin."""
+    assert row.metric
+    text = estimate(interval, row.metric.decimals, row.metric.difference_unit, 0, row.metric.scale)
+    inside = max(abs(interval.low), abs(interval.high)) < (row.margin or 0)
+    where = "within" if inside else "not within"
+    return f"{row.precision} on new samples, with seeds and samples both drawn: {text}, {where} the margin."
+
+
 def _notes_on(row: Row) -> list[str]:
-    notes = []
+    notes = [_population(row, row.population)] if row.population else []
     interval = row.speedup and row.speedup.interval
     if interval and interval.high < 1 and (operator := row.slower_in):
         before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"

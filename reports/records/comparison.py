@@ -96,7 +96,9 @@ class Row(Schema):
     """One precision over its seeds. A figure that was not measured is None.
 
     `seeds` counts the runs in `mean` and `sd`, `pairs` those in `difference`, whose interval needs two of them.
-    `margin` is in the metric's own unit. Speed is from the benchmark, memory from the runs.
+    `margin` is in the metric's own unit. The verdict and `interval` are about the `eval_samples` at hand, `population`
+    about new samples like these; it is None where the runs do not record which samples they get right. Speed is from
+    the benchmark, memory from the runs.
     """
 
     experiment: str
@@ -108,6 +110,8 @@ class Row(Schema):
     sd: float | None = None
     difference: float | None = None
     interval: Interval | None = None
+    population: Interval | None = None
+    eval_samples: int | None = None
     margin: float | None = None
     verdict: Verdict | None = None
     looks: int = 1
@@ -137,12 +141,28 @@ class Row(Schema):
         return self.arithmetic not in (None, "native kernels")
 
 
+class Look(Schema):
+    """The verdict of a precision was asked for with so many `pairs` and this `margin` of the configuration."""
+
+    precision: str
+    pairs: int
+    margin: float
+    verdict: Verdict | None = None
+
+
 class Plan(Schema):
-    """What a comparison is of; `margin` is the configuration's, `looks` how often a verdict may be asked for."""
+    """What a comparison is of; `margin` is the configuration's, `looks` how often a verdict is asked for at most.
+
+    `looks_taken` are all so far, of earlier comparisons in the same folder too. `partial` says why a comparison ended
+    before its runs did; it has no verdicts then. `config_sha256` is None in older records.
+    """
 
     command: str
     margin: float = Field(gt=0, allow_inf_nan=False)
     looks: int = Field(default=1, gt=0)
+    looks_taken: list[Look] = []
+    partial: str | None = None
+    config_sha256: str | None = None
     precisions: list[str] = Field(min_length=1)
     seeds: list[int] = Field(min_length=1)
 
@@ -151,7 +171,6 @@ class Comparison(Plan):
     """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs.
 
     `not_recorded` names what at least one of them does not record and which is therefore not compared.
-    `partial` is why runs are missing: the comparison was interrupted.
     """
 
     experiment: str
@@ -164,7 +183,6 @@ class Comparison(Plan):
     committed: bool = False
     torch: list[str] = []
     not_recorded: list[str] = []
-    partial: str | None = None
 
     @property
     def metric(self) -> Metric | None:

@@ -40,6 +40,11 @@ class Metric(Schema):
         return f"{PREFIX}held_out_{self.name}"
 
     @property
+    def derived_names(self) -> set[str]:
+        """What records and results.csv call further figures of this metric: no other metric may have such a name."""
+        return {f"{self.name}_fp32", f"held_out_{self.name}", f"{self.name}_sd", f"{self.name}_difference"}
+
+    @property
     def label(self) -> str:
         return self.name.replace("_", " ")
 

@@ -13,7 +13,9 @@ UNKNOWN = "not known"
 class PublishedRow(BaseModel):
     """One published figure; `value` with its published digits.
 
-    `evaluated_samples` is how many samples the source drew at random to evaluate on, None where it took all.
+    `evaluated_samples` is how many samples the source drew at random to evaluate on, None where it took all, and
+    `runs` of how many runs it is the mean. `our_data` is the data set of the catalogue, and `our_metric` the name of
+    the metric that measures it here, `1 - accuracy` where the source counts errors; None where there is none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -28,6 +30,9 @@ class PublishedRow(BaseModel):
     value: str = UNKNOWN
     source: str = UNKNOWN
     evaluated_samples: PositiveInt | None = None
+    our_data: str | None = None
+    our_metric: str | None = None
+    runs: PositiveInt = 1
 
     @property
     def target(self) -> float:

@@ -1,5 +1,6 @@
 """summary.json: how a run ended, and its final figures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -39,6 +40,8 @@ class Summary(Schema):
     """How a run ended; one that a signal killed has `status` and `reason` alone.
 
     The first of the `metrics` decides. `final` has the newest value of every figure, `best` the best of that metric.
+    `right` has a hexadecimal digit for four evaluation samples in order: whether the final weights get each right,
+    where the metric that decides is the share of these. The last digit is filled with zeros.
     """
 
     status: Status = FAILED
@@ -68,16 +71,28 @@ class Summary(Schema):
     source_sha256: str | None = None
     data_sha256: str | None = None
     final_weights_sha256: str | None = None
+    right: str | None = Field(default=None, pattern="^[0-9a-f]+$")
 
     @property
     def declared_metrics(self) -> list[Metric]:
         """The metrics, the deciding one first; of a record without declarations, those that are known."""
         return self.metrics or undeclared(self.metric, self.final)
 
+    def right_samples(self) -> list[bool]:
+        """Which evaluation samples the final weights get right; empty where the run does not record it."""
+        bits = "".join(f"{int(digit, 16):04b}" for digit in self.right or "")
+        return [bit == "1" for bit in bits[: self.eval_samples]]
+
     def figure(self, *names: str) -> float | None:
         """The first of the final figures `names` that was measured."""
         values = (self.final.get(name) for name in names)
         return next((float(value) for value in values if isinstance(value, int | float)), None)
+
+
+def to_hex(right: Sequence[bool]) -> str:
+    """What `Summary.right` holds for these samples."""
+    bits = "".join("01"[one] for one in right)
+    return "".join(f"{int(bits[start : start + 4].ljust(4, '0'), 2):x}" for start in range(0, len(bits), 4))
 
 
 def read_summary(path: Path) -> Summary:

@@ -10,7 +10,16 @@ from reports.analysis.reproduction import NOT_RUN, REPRODUCED, Reproduction
 from reports.records.published import PublishedRow
 from tests.reports.made_runs import experiment
 
-ROW = PublishedRow(id="a", model="TinyNet", dataset="dots", metric="test top-1", unit="%", value="92.0")
+ROW = PublishedRow(
+    id="a",
+    model="TinyNet",
+    dataset="dots",
+    metric="test top-1",
+    unit="%",
+    value="92.0",
+    our_data="dots",
+    our_metric="accuracy",
+)
 
 
 def test_each_experiment_of_a_row_has_its_line(

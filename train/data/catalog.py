@@ -2,7 +2,7 @@
 
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -54,13 +54,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What sets of all kinds have. `evaluation` is the split that evaluates, `training_samples` the known number."""
+    """What sets of all kinds have. `evaluation` is the split that evaluates, `training_samples` the known number.
+
+    `metric` is what its benchmark judges by, where that is not the task's own metric.
+    """
 
     source: Source
     training_samples: int | None = None
     columns: Columns = Columns()
     evaluation: str = "validation"
     classes: int | None = None
+    metric: Literal["matthews_correlation", "f1"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +120,10 @@ IMAGE_SETS = {
 CLASSIFICATION_SETS = {
     "digits": TextSet(DIGITS, 1437, classes=10, vocabulary=DIGIT_TOKENS),
     "sst2": TextSet(SST2, 67_349, SENTENCE, classes=2),
-    "glue/cola": _glue("cola", "sentence"),
+    "glue/cola": replace(_glue("cola", "sentence"), metric="matthews_correlation"),
     "glue/sst2": _glue("sst2", "sentence"),
-    "glue/mrpc": _glue("mrpc", "sentence1", "sentence2"),
-    "glue/qqp": _glue("qqp", "question1", "question2"),
+    "glue/mrpc": replace(_glue("mrpc", "sentence1", "sentence2"), metric="f1"),
+    "glue/qqp": replace(_glue("qqp", "question1", "question2"), metric="f1"),
     "glue/mnli": _glue("mnli", "premise", "hypothesis", classes=3, evaluation="validation_matched"),
     "glue/qnli": _glue("qnli", "question", "sentence"),
     "glue/rte": _glue("rte", "sentence1", "sentence2"),

@@ -10,13 +10,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+import torch
+from torch import Tensor
+
 from reports.records import layout
 from reports.records.config import LENGTH, Experiment
 from reports.records.environment import Attempt, EffectivePrecision, Environment, Machine, RunPrecision
 from reports.records.identity import Identity
 from reports.records.metric import Metric
 from reports.records.metrics import LOSS as TRAINING_LOSS
-from reports.records.summary import DIVERGED, FAILED, FINISHED, INTERRUPTED, Status, Summary
+from reports.records.summary import DIVERGED, FAILED, FINISHED, INTERRUPTED, Status, Summary, to_hex
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 from train.engine.fit import Batches, Plan, Progress, fit, is_better, last_batch
@@ -119,6 +122,7 @@ class Run:
         self.meter = Meter(self.setup.device)
         self.progress = Progress()
         self.final_weights: str | None = None
+        self.right: list[Tensor] = []  # of the latest evaluation, by batch
         history = self._resume() if folder.resumed is not None else ""
         own = Environment(**dict(machine), precision=self._precision(), seed=self.setup.seed)
         # Of each attempt, because a source that had changes in one of them is not made clean by the next.
@@ -183,6 +187,8 @@ class Run:
             value = last.get(metric.key, math.nan if metric is self.setup.task.metric else 0.0)
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise Diverged(f"step {step}: the evaluation {metric.label} of the final weights is {value}")
+        if self.setup.task.measures[0].right and not self.right:  # it was interrupted after the last evaluation
+            self._score_and_keep_right()
         if self.setup.precision.name != layout.BASELINE:
             values = self._score(self.setup.data.evaluation, Precision(layout.BASELINE, self.setup.device))
             metrics = {metric.key: metric.fp32_key for metric in self.setup.task.metrics}
@@ -211,15 +217,22 @@ class Run:
     def _score(self, batches: Batches, precision: Precision | None = None) -> dict[str, float]:
         return self.setup.evaluate(batches, precision, self.services.stop_requested)
 
+    def _score_and_keep_right(self) -> dict[str, float]:
+        """The metrics of the evaluation split; which samples are right stays in `right`."""
+        self.right = []
+        return self.setup.evaluate(self.setup.data.evaluation, None, self.services.stop_requested, self.right.append)
+
     def _evaluate(self) -> None:
         step, task, data = self.trainer.step_count, self.setup.task, self.setup.data
-        values = self._score(data.evaluation)
+        values = self._score_and_keep_right()
         if data.held_out is not None:
             keys = {metric.key: metric.held_out_key for metric in task.metrics}
             values |= {keys[key]: value for key, value in self._score(data.held_out).items()}
         self.record.log(step, values)
         self.display.evaluated(step, [(metric, values[metric.key]) for metric in task.metrics if metric.key in values])
-        value = values[task.metric.key]
+        value = values.get(task.metric.key)
+        if value is None:
+            raise EngineFault(f"the evaluation gives no {task.metric.label}, by which the task judges the weights")
         if not math.isfinite(values.get(LOSS.metric.key, 0.0)):
             return  # NaN logits have a best class too
         if is_better(value, self.progress.best, task.metric.higher_is_better):
@@ -318,6 +331,7 @@ class Run:
                 "attempt_seconds": round(seconds, 3),
                 "warmup_steps": self.meter.warmup_steps,
                 "final_weights_sha256": self.final_weights,
+                "right": to_hex(torch.cat(self.right).tolist()) if self.final_weights and self.right else None,
             }
         )
 

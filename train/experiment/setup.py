@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import UninitializedParameter
 
 from reports.records.config import Experiment
@@ -70,19 +70,33 @@ class Setup:
 
     @property
     def task(self) -> Task:
-        return self.script.task
+        return self.script.task.of(self.config)
 
     def trainer_on_copy(self) -> Trainer:
         """A trainer on a copy of the model; the precision, and so the loss scale, is shared."""
         return _build_trainer(copied(self.model), self.task, self.config, self.plan, self.data, self.precision)
 
     def evaluate(
-        self, batches: Batches, precision: Precision | None = None, stop_requested: Callable[[], bool] = lambda: False
+        self,
+        batches: Batches,
+        precision: Precision | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+        on_right: Callable[[Tensor], None] = lambda right: None,
     ) -> dict[str, float]:
-        """The metrics of the weights to evaluate, by `Metric.key`, in the run's precision unless another is given."""
+        """The metrics of the weights to evaluate, by `Metric.key`, in the run's precision unless another is given.
+
+        `on_right` gets of each batch which samples are right, where the metric that decides is the share of these.
+        """
         task, model = self.task, self.trainer.evaluated_model
+        are_right = task.measures[0].right
+
+        def score(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            if are_right is not None:
+                on_right(are_right(logits, labels))
+            return task.score(logits, labels)
+
         return task.summarise(
-            evaluate(model, task.forward, task.score, batches, precision or self.precision, stop_requested)
+            evaluate(model, task.forward, score, batches, precision or self.precision, stop_requested)
         )
 
 

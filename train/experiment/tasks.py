@@ -16,7 +16,21 @@ from train.data.specification import DataSpec, Splits
 from train.data.tokens import IGNORED
 from train.engine.errors import EngineFault, Refused
 from train.engine.step import Batch, Forward, Loss
-from train.experiment.metrics import ACCURACY, LOSS, PERPLEXITY, TOP5_ACCURACY, Measure, Sums, compute, count
+from train.experiment.metrics import (
+    ACCURACY,
+    F1,
+    LOSS,
+    MATTHEWS_CORRELATION,
+    PERPLEXITY,
+    TOP5_ACCURACY,
+    Measure,
+    Sums,
+    compute,
+    count,
+)
+
+# By the name that the catalogue has for them.
+OF_DATA_SETS: dict[str | None, Measure] = {measure.metric.name: measure for measure in (MATTHEWS_CORRELATION, F1)}
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,11 @@ class Task:
         names = [metric.name for metric in self.metrics]
         if not names or len(set(names)) < len(names):
             raise Refused(f"a task needs measures of different names, not {names}")
+        for metric in self.metrics:
+            if taken := metric.derived_names & set(names):
+                raise Refused(
+                    f"a metric cannot be called {taken.pop()!r}: the records have this name for {metric.name!r}"
+                )
 
     @property
     def metric(self) -> Metric:
@@ -50,6 +69,13 @@ class Task:
     @property
     def metrics(self) -> list[Metric]:
         return [measure.metric for measure in self.measures]
+
+    def of(self, config: Experiment) -> "Task":
+        """The task on the data set of `config`: one that is judged by another metric than accuracy has that first."""
+        measure = OF_DATA_SETS.get(self.entry(config.data.name).metric)
+        if measure is None or self.measures[0] is not ACCURACY:
+            return self
+        return replace(self, measures=(measure, *self.measures))
 
     def score(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The sums of one batch, to be added up over all."""

@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from reports.analysis.reproduction import (
     reproductions,
 )
 from reports.analysis.selection import figure
-from reports.analysis.statistics import standard_deviation
+from reports.analysis.statistics import pooled_deviation, standard_deviation
 from reports.records.config import Experiment, read_config
 from reports.records.evaluation import Evaluation
 from reports.records.files import write_record, write_text
@@ -37,11 +39,17 @@ from tests.reports.made_runs import (
     write_run,
     write_three,
 )
+from train.data import catalog
 
-ACCURACY = PublishedRow(id="a", metric="test top-1", unit="%", value="92.0", selection="last")
-ERROR = ACCURACY.model_copy(update={"metric": "test error", "value": "8.0"})
-LOSS = ACCURACY.model_copy(update={"metric": "val loss", "unit": "nats/char", "value": "2.0"})
+ACCURACY = PublishedRow(
+    id="a", metric="test top-1", unit="%", value="92.0", selection="last", our_data="dots", our_metric="accuracy"
+)
+ERROR = ACCURACY.model_copy(update={"metric": "test error", "value": "8.0", "our_metric": "1 - accuracy"})
+LOSS = ACCURACY.model_copy(update={"metric": "val loss", "unit": "nats/char", "value": "2.0", "our_metric": "loss"})
 FRACTION = ACCURACY.model_copy(update={"unit": "fraction", "value": "0.92"})
+TOP1_ERROR = ERROR.model_copy(update={"our_metric": "top1_error"})
+MATTHEWS = ACCURACY.model_copy(update={"unit": "x100", "our_metric": "matthews_correlation"})
+BLEU = ACCURACY.model_copy(update={"unit": "BLEU", "our_metric": "bleu"})
 METRICS = [
     Metric(name="accuracy", unit="%", range=(0, 1), higher_is_better=True, decimals=2),
     Metric(name="loss", unit="nats", range=(0, None), higher_is_better=False),
@@ -49,15 +57,18 @@ METRICS = [
 
 
 def measure(row: PublishedRow) -> Measure:
-    """By accuracy or loss, as the row's unit has it."""
+    """By accuracy or loss, as the row names it."""
     measure = measure_of(row, METRICS)
     assert measure is not None
     return measure
 
 
-def ruling(values: list[float], row: PublishedRow, error: float = 0.0) -> Reproduction:
+def ruling(
+    values: list[float], row: PublishedRow, error: float = 0.0, others: Sequence[list[float]] = ()
+) -> Reproduction:
+    """The verdict on `values` of one precision, in an experiment that has those of the `others` too."""
     one = Reproduction(row, "tiny", "fp32", measured=tuple(values), sd=standard_deviation(values))
-    return judge_reproduction(one, measure(row), error)
+    return judge_reproduction(one, measure(row), *pooled_deviation([values, *others]), error)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +76,9 @@ def ruling(values: list[float], row: PublishedRow, error: float = 0.0) -> Reprod
     [
         (ACCURACY, [91.6, 92.3, 91.9], REPRODUCED),
         (ACCURACY, [91.5], REPRODUCED),
-        (ACCURACY, [90.4, 92.0, 91.5], WITHIN_NOISE),
-        (ACCURACY, [90.0, 92.4, 91.5], BELOW),  # 95% of single runs lie within 6 points, which is no statement
+        (ACCURACY, [90.4, 92.0, 91.5, 90.4, 92.0], WITHIN_NOISE),
+        (ACCURACY, [90.4, 92.0, 91.5], BELOW),  # two degrees of freedom do not know the noise
+        (ACCURACY, [89.0, 93.4, 91.5, 88.0, 93.4], BELOW),  # 95% of single runs lie within 7 points: no statement
         (ACCURACY, [92.4, 91.5, 10.0], BELOW),
         (ACCURACY, [89.0, 93.0], BELOW),  # by Student's t with one degree of freedom 44 points either way would pass
         (ACCURACY, [91.0], BELOW),
@@ -83,21 +95,48 @@ def test_the_rule(row: PublishedRow, values: list[float], verdict: str) -> None:
     assert ruling(values, row).verdict == verdict
 
 
-def test_fewer_than_three_runs_say_that_their_noise_is_not_known() -> None:
-    one, two = ruling([91.0], ACCURACY), ruling([91.0, 91.01], ACCURACY)
-    assert one.rule == "-1 from the published 92, beyond 0.5; the noise of 1 run is not known"
-    assert two.rule.endswith("beyond 0.5; the noise of 2 runs is not known")
-    assert one.noise is two.noise is None
+def test_few_runs_ask_for_more_because_their_noise_is_not_known() -> None:
+    one, three = ruling([91.0], ACCURACY), ruling([91.0, 91.01, 91.02], ACCURACY)
+    unknown = "is not known, and more seeds would tell it"
+    assert one.rule == f"-1 from the published 92, beyond 0.5; the noise of 1 run {unknown}"
+    assert three.rule.endswith(f"beyond 0.5; the noise of 3 runs {unknown}")
+    assert one.noise is three.noise is None
 
 
 def test_gap_and_noise_are_figures_of_their_own() -> None:
-    found = ruling([90.0, 92.4, 91.5], ACCURACY.model_copy(update={"evaluated_samples": 100}), error=1.0)
+    row = ACCURACY.model_copy(update={"evaluated_samples": 100})
+    found = ruling([90.0, 92.4, 91.5], row, error=1.0, others=[[1.0, 2.0, 3.0], [5.0]])
     assert found.gap == pytest.approx(-0.7)
-    # sd 1.21244, t of 2 degrees of freedom 4.30265, and the normal 1.95996 of the error, in squares
-    over_runs = 4.302653 * math.sqrt(1.47) * math.sqrt(4 / 3)
+    # Variances 1.47 and 1, of 2 degrees of freedom each; t of 4 is 2.776445, and the normal 1.95996 of the error.
+    over_runs = 2.776445 * math.sqrt((1.47 + 1) / 2) * math.sqrt(4 / 3)
     assert found.noise == pytest.approx(math.sqrt(over_runs**2 + 1.959964**2), rel=1e-5)
-    far = ruling([91.0, 91.01, 91.02], ACCURACY)
-    assert (far.verdict, far.rule.rpartition("; ")[2]) == (BELOW, f"the noise of 3 runs is {far.noise:.3g}")
+    far = ruling([91.0, 91.01, 91.02, 91.01, 91.0], ACCURACY)
+    assert (far.verdict, far.rule.rpartition("; ")[2]) == (BELOW, f"the noise of 5 runs is {far.noise:.3g}")
+
+
+def test_the_mean_of_many_runs_of_the_source_has_less_noise_than_one() -> None:
+    values = [90.4, 92.0, 91.5, 90.4, 92.0]  # mean 91.26, sd 0.810
+    of_one, of_thirty = ruling(values, ACCURACY), ruling(values, ACCURACY.model_copy(update={"runs": 30}))
+    assert of_one.verdict == WITHIN_NOISE
+    assert of_one.noise == pytest.approx(2.776445 * statistics.stdev(values) * math.sqrt(1 + 1 / 5))
+    assert of_thirty.noise == pytest.approx(2.776445 * statistics.stdev(values) * math.sqrt(1 / 30 + 1 / 5))
+    near = [value + 0.1 for value in values]
+    assert ruling(near, ACCURACY.model_copy(update={"runs": 30})).rule.endswith("where 95% of means of 30 runs lie")
+    lower = [value - 0.8 for value in values]  # mean 90.46
+    assert ruling(lower, ACCURACY).verdict == WITHIN_NOISE
+    assert ruling(lower, ACCURACY.model_copy(update={"runs": 30})).verdict == BELOW
+
+
+def test_seeds_that_agree_by_chance_fare_no_worse_than_others() -> None:
+    spread = [[90.4, 92.0, 91.4], [90.6, 92.1, 91.5]]
+    agreeing, apart = [91.26, 91.26, 91.27], [90.4, 92.0, 91.39]
+    assert ruling(agreeing, ACCURACY, others=spread).verdict == ruling(apart, ACCURACY, others=spread).verdict
+    assert ruling(agreeing, ACCURACY, others=spread).verdict == WITHIN_NOISE
+
+
+@pytest.mark.parametrize("name", ["f1", None, "1 - f1"])
+def test_a_metric_of_the_same_unit_does_not_measure_a_row_of_another(name: str | None) -> None:
+    assert measure_of(ACCURACY.model_copy(update={"our_metric": name}), METRICS) is None
 
 
 @pytest.mark.parametrize(
@@ -107,11 +146,12 @@ def test_gap_and_noise_are_figures_of_their_own() -> None:
         (FRACTION, METRICS[0], 0.92, 0.92),
         (ERROR, METRICS[0], 0.92, 8.0),
         (LOSS, METRICS[1], 2.0, 2.0),
-        (ACCURACY, Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True), 92.0, 92.0),
-        (FRACTION, Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True), 92.0, 0.92),
-        (ERROR, Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True), 92.0, 8.0),
-        (ERROR, Metric(name="top1_error", unit="%", range=(0, 1), higher_is_better=False), 0.08, 8.0),
-        (ACCURACY.model_copy(update={"unit": "BLEU"}), Metric(name="bleu", unit="BLEU", higher_is_better=True), 28, 28),
+        (ACCURACY, Metric(name="accuracy", unit="%", range=(0, 100), higher_is_better=True), 92.0, 92.0),
+        (FRACTION, Metric(name="accuracy", unit="%", range=(0, 100), higher_is_better=True), 92.0, 0.92),
+        (ERROR, Metric(name="accuracy", unit="%", range=(0, 100), higher_is_better=True), 92.0, 8.0),
+        (TOP1_ERROR, Metric(name="top1_error", unit="%", range=(0, 1), higher_is_better=False), 0.08, 8.0),
+        (MATTHEWS, Metric(name="matthews_correlation", range=(-1, 1), higher_is_better=True), 0.5653, 56.53),
+        (BLEU, Metric(name="bleu", unit="BLEU", higher_is_better=True), 28, 28),
     ],
 )
 def test_a_value_is_read_in_the_unit_of_the_row(
@@ -120,7 +160,7 @@ def test_a_value_is_read_in_the_unit_of_the_row(
     measured = measure_of(row, [metric])
     assert measured is not None
     assert measured.read(value) == pytest.approx(expected)
-    assert measured.higher_is_better == (row is not ERROR and row is not LOSS)
+    assert measured.higher_is_better == (row not in (ERROR, LOSS, TOP1_ERROR))
 
 
 def test_a_row_of_another_unit_is_not_measured() -> None:
@@ -147,6 +187,45 @@ def test_a_row_without_a_number_is_named_when_it_is_judged(tmp_path: Path) -> No
     (tmp_path / "published.csv").write_text("id,value,evaluated_samples\na,1,all\n")
     with pytest.raises(ValueError, match="evaluated_samples"):
         read_published(tmp_path / "published.csv")
+
+
+SQUAD = PublishedRow(id="squad", metric="F1", dataset="SQuAD v1.1", unit="%", value="90.9")
+CIFAR = ACCURACY.model_copy(update={"id": "cifar", "dataset": "CIFAR-10", "our_data": "cifar10"})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (SQUAD, "row 'squad' is of F1 on SQuAD v1.1, which no experiment measures"),
+        (CIFAR, "row 'cifar' is of test top-1 on CIFAR-10 (data.name 'cifar10'), not on 'dots'"),
+    ],
+)
+def test_a_row_of_another_data_set_or_metric_is_refused_by_name(
+    aimed: Path, monkeypatch: pytest.MonkeyPatch, row: PublishedRow, message: str
+) -> None:
+    configured(monkeypatch, published=[row.id])
+    monkeypatch.setattr(published, "rows", lambda: {row.id: row})
+    with pytest.raises(ValueError, match=re.escape(f"configs/tiny.yaml: published: {message}")):
+        reproductions(aimed)
+    record(aimed, published=[row.id])
+    (found,) = reproduction.of_comparison(aimed / "tiny", compared(aimed / "tiny"))
+    assert (found.verdict, found.rule, found.measured) == (NOT_RUN, message, ())
+
+
+def test_every_row_with_a_metric_of_ours_has_a_data_set_of_the_catalogue() -> None:
+    sets = {*catalog.IMAGE_SETS, *catalog.CLASSIFICATION_SETS, *catalog.LANGUAGE_SETS}
+    names = {"accuracy", "1 - accuracy", "loss", "matthews_correlation"}
+    for row in published.rows().values():
+        assert (row.our_data is None) == (row.our_metric is None), row.id
+        assert row.our_data is None or (row.our_data in sets and row.our_metric in names), row.id
+
+
+def test_the_pair_that_resnet50_aims_at_has_one_recipe() -> None:
+    config = published.configurations()["resnet50_imagenet"]
+    assert config.published == ["nv-rn50-a100-acc90__tf32", "nv-rn50-a100-acc90__amp"]
+    # 256 images on each of 8 GPUs, and 0.256 for 256 images.
+    assert config.batch_size * config.accumulate == 2048
+    assert config.optimizer.lr == pytest.approx(0.256 * 2048 / 256)
 
 
 def test_a_row_that_cannot_be_aimed_at_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +336,8 @@ def test_mean_gap_and_noise_of_the_runs_stand_beside_the_verdict(aimed: Path, mo
     _, above, below = reproductions(aimed)
     assert (above.mean, above.sd, above.gap) == pytest.approx((93.1, 0.1, 1.1))
     assert (below.mean, below.sd, below.gap) == pytest.approx((90.1, 0.1, -1.9))
-    # 4.303 * 0.1 * sqrt(4 / 3)
-    assert above.noise == pytest.approx(0.4968, abs=1e-4)
+    # The variance of all three precisions is 0.01, of 6 degrees of freedom: 2.447 * 0.1 * sqrt(4 / 3).
+    assert above.noise == pytest.approx(0.2826, abs=1e-4)
 
 
 def test_the_error_of_a_source_that_evaluated_on_a_few_samples_counts(
