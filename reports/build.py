@@ -48,7 +48,8 @@ def build(out: Path) -> dict[str, str]:
         shutil.copytree(RESULTS, results, dirs_exist_ok=True)
     comparisons, left_out = comparisons_in(results)
     measured = reproductions(results, comparisons)
-    record, unfit = calibration.read_calibration(results / "calibration.json")
+    accuracies = calibration.read_calibration(results / calibration.RECORD.name)
+    speeds = calibration.read_speed_calibration(results / calibration.SPEED_RECORD.name)
     blocks = [
         ("README.md", "results", _quick_start(comparisons.get(results / QUICK))),
         ("README.md", "published", f"Published numbers: {overview_page.reproduced(measured)}"),
@@ -63,8 +64,10 @@ def build(out: Path) -> dict[str, str]:
         experiment_page.write(folder, comparison)
     for file, text in texts.items():
         write_text(out / file, text)
-    overview_page.write(out / "reports", comparisons, left_out, measured, calibration.rates(record, unfit))
-    return left_out | _incomplete(comparisons) | ({"calibration.json": unfit} if unfit else {})
+    rates = calibration.rates(*accuracies, *speeds)
+    overview_page.write(out / "reports", comparisons, left_out, measured, rates)
+    unfit = {calibration.RECORD.name: accuracies[1], calibration.SPEED_RECORD.name: speeds[1]}
+    return left_out | _incomplete(comparisons) | {file: reason for file, reason in unfit.items() if reason}
 
 
 def _quick_start(comparison: Comparison | None) -> str:

@@ -1,7 +1,7 @@
 """How often the verdicts are wrong: python -m reports.calibrate
 
 FP32 against FP32 differs by chance alone, and an injected loss must be found: counted in simulation and on real runs,
-which `python -m scripts.run_calibration` records.
+which `python -m scripts.run_calibration` and `python -m scripts.run_speed_calibration` record.
 """
 
 import argparse
@@ -14,7 +14,8 @@ from reports.pages.text_table import Table
 def main() -> int:
     """Print the rates as Markdown."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    rates = calibration.rates(*calibration.read_calibration(calibration.RECORD))
+    accuracies = calibration.read_calibration(calibration.RECORD)
+    rates = calibration.rates(*accuracies, *calibration.read_speed_calibration(calibration.SPEED_RECORD))
     print(Table(calibration.TITLES, [rate.cells for rate in rates.rows]).markdown(), "", *rates.notes, sep="\n")
     return 0
 

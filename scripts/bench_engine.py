@@ -1,13 +1,13 @@
 """What the engine costs and gains: its step against a plain PyTorch loop, and the precisions against each other.
 
-    python -m scripts.bench_engine [--output FILE] [--tiny]
+    python -m scripts.bench_engine [--starts N] [--output FILE] [--tiny]
 
-ResNet-20, batch 128, 32x32, channels_last. All variants take turns in one process, block by block, and
-only ratios are reported, each a median with a 95% bootstrap interval. --tiny is a check that it runs.
+ResNet-20, batch 128, 32x32, channels_last. In each of several processes all variants take turns, block by block, and
+only ratios are reported, each with its 95% interval over these process starts. --tiny is a check that it runs.
 """
 
 import argparse
-import contextlib
+import statistics
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,19 +18,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.cifar_resnet import CifarResNet
-from reports.analysis.statistics import speedup
+from reports.pages.engine_table import table_of
+from reports.records.benchmark import Blocks
 from reports.records.engine_benchmark import EngineBenchmark, NativeHalf
 from reports.records.files import write_record
-from train.cli.terminal import print_table
 from train.data.images_in_memory import ImagesInMemory, Pixels
 from train.data.specification import DataSpec
 from train.engine.allocator import keep_freed_memory
-from train.engine.emulated_fp16 import emulated_fp16
+from train.engine.emulated_fp16 import emulate_fp16
 from train.engine.meter import synchronize
 from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 from train.experiment import environment
-from train.experiment.benchmark import Step, interleave
+from train.experiment.benchmark import ROUNDS, STARTS, Step, in_new_process, interleave
 from train.experiment.optimizers import build_optimizer
 from train.experiment.tasks import image_classification as task
 
@@ -56,13 +56,13 @@ def plain_step(precision: str, batch: Batch, emulate: bool = True) -> Step:
     half = precision == "fp16" and emulate and device.type == "cpu"
 
     def step() -> Tensor:
-        with emulated_fp16() if half else contextlib.nullcontext():
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
-                loss = F.cross_entropy(model(images), labels)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+        emulate_fp16(half)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            loss = F.cross_entropy(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         return loss
 
     return step
@@ -99,37 +99,33 @@ def native_half(device: torch.device, batch_size: int) -> NativeHalf:
     return NativeHalf(batch_size=batch_size, throughput_over_fp32=seconds["fp32"] / seconds["fp16"])
 
 
-def measure(tiny: bool) -> EngineBenchmark:
-    """The record: machine, raw blocks, and every ratio that the table shows."""
+def blocks(tiny: bool) -> Blocks:
+    """Seconds of the blocks of all variants, in turn in this process."""
     device = environment.resolve_device("auto")
     keep_freed_memory()  # for the plain loop too: both run in this process
-    batch_size = 8 if tiny else 128
-    batch = _batch(batch_size, device)
+    batch = _batch(_batch_size(tiny), device)
     builds: dict[str, Callable[[], Step]] = {}
     for name in PRECISIONS:
         builds |= {
             f"plain {name}": partial(plain_step, name, batch),
             f"engine {name}": partial(engine_step, name, batch),
         }
-    blocks = interleave(
-        builds, lambda: synchronize(device), rounds=2 if tiny else 24, block_seconds=0.01 if tiny else 0.5
-    )
-    seconds = blocks.seconds
-    ratios = {}
-    for name in PRECISIONS:
-        ratios[f"step time, engine / plain loop, {name}"] = speedup(seconds[f"engine {name}"], seconds[f"plain {name}"])
-    for name in PRECISIONS[1:]:
-        for kind, label in (("plain", "plain loop"), ("engine", "engine")):
-            ratio = speedup(seconds[f"{kind} fp32"], seconds[f"{kind} {name}"])
-            ratios[f"throughput, {name} / fp32, {label}"] = ratio
-    step_seconds = sorted(seconds["engine bf16"])[len(seconds["engine bf16"]) // 2] / blocks.block_steps
+    rounds, seconds = (2, 0.01) if tiny else (ROUNDS, 0.5)
+    return interleave(builds, lambda: synchronize(device), rounds, seconds)
+
+
+def measure(tiny: bool, starts: int) -> EngineBenchmark:
+    """The record: machine, and the raw blocks of each process start."""
+    device = environment.resolve_device("auto")
+    measured = [in_new_process(blocks, tiny) for _ in range(starts)]
+    steps = [statistics.median(one.seconds["engine bf16"]) / one.block_steps for one in measured]
+    batch_size = _batch_size(tiny)
     return EngineBenchmark(
         experiment=f"ResNet-20, batch {batch_size}, 3x32x32, channels_last, SGD",
         tiny=tiny,
         environment=environment.describe(device),
-        ratios={name: (ratio.value, ratio.low, ratio.high) for name, ratio in ratios.items()},
-        loader_share_of_bf16_step=loader_seconds(batch_size, device, 20) / step_seconds,
-        blocks=blocks,
+        starts=measured,
+        loader_share_of_bf16_step=loader_seconds(batch_size, device, 20) / statistics.median(steps),
         native_fp16=native_half(device, 1 if tiny else 8) if device.type == "cpu" else None,
     )
 
@@ -137,18 +133,18 @@ def measure(tiny: bool) -> EngineBenchmark:
 def main() -> None:
     """Measure, print the table, write the record."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--starts", type=int, default=STARTS, metavar="N", help=f"processes that measure; {STARTS}")
     options.add_argument("--output", type=Path, metavar="FILE", help="where the record goes")
     options.add_argument("--tiny", action="store_true", help="few small steps: shows that it runs, measures nothing")
     given = options.parse_args()
-    record = measure(given.tiny)
-    rows = [[name, f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for name, (value, low, high) in record.ratios.items()]
-    rows.append(["loader time / bf16 step time", f"{record.loader_share_of_bf16_step:.4f}", ""])
-    if native := record.native_fp16:
-        label = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
-        rows.append([label, f"{native.throughput_over_fp32:.4f}", "one step each"])
-    print_table(f"{record.experiment}, {record.environment.device.label}", ["ratio", "median", "95%"], rows)
+    record = measure(given.tiny, given.starts)
+    print(table_of(record))
     if given.output:
         write_record(given.output, record)
+
+
+def _batch_size(tiny: bool) -> int:
+    return 8 if tiny else 128
 
 
 def _batch(size: int, device: torch.device) -> dict[str, Tensor]:

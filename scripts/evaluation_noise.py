@@ -24,7 +24,7 @@ from train.data.tokens import IGNORED
 from train.engine import checkpoint
 from train.engine.errors import Refused
 from train.engine.fit import evaluate
-from train.experiment.folder import LAST
+from train.experiment.run_state import LAST
 from train.experiment.setup import digest_of, setup
 
 

@@ -10,5 +10,5 @@ if [ "${1:-}" = --tiny ]; then
 fi
 (cd "$root" && "$python" -m pytest -q -m cuda)
 "$python" -m train.compare "$root/configs/resnet20_digits.yaml" "${options[@]}" --out "$out" \
-  name=resnet18_digits arch=resnet18
+  name=resnet18_digits arch=resnet18 data.name=digits
 "$python" -m scripts.bench_engine "${@:1:1}" --output "$out/engine_benchmark.json"

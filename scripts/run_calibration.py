@@ -1,4 +1,4 @@
-"""Real runs for `reports.calibrate`: FP32 with many seeds, and the speed of FP32 over itself.
+"""Real runs for `reports.calibrate`: FP32 with many seeds.
 
     python -m scripts.run_calibration CONFIG [--comparisons 12] [--pairs 5] [--output FILE] [key.sub=value ...]
 
@@ -10,32 +10,31 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
-from reports.records.calibration import COMPARISONS, Calibration, PairedBlocks
+from reports.records.calibration import COMPARISONS, Calibration, FromOneSource
 from reports.records.config import Experiment
 from reports.records.files import read_record, write_record
 from train.cli import options
 from train.cli.scripts import script_of
 from train.engine.errors import Refused
 from train.engine.fit import Progress, fit
-from train.engine.meter import Meter, synchronize
+from train.engine.meter import Meter
 from train.experiment import environment
-from train.experiment.benchmark import interleave, steps_at_rate_0
 from train.experiment.metrics import ACCURACY
 from train.experiment.setup import Script, setup
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "reports" / "results" / "calibration.json"
+Record = TypeVar("Record", bound=FromOneSource)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, measure and write the record after every run; returns the exit status."""
+    """Train and write the record after every run; returns the exit status."""
     parser = options.parser("scripts.run_calibration", "FP32 against FP32, for reports.calibrate.")
-    parser.add_argument(
-        "--comparisons", type=count(1), default=COMPARISONS, metavar="N", help="of accuracy and of speed"
-    )
+    parser.add_argument("--comparisons", type=count(1), default=COMPARISONS, metavar="N", help="of accuracy")
     parser.add_argument("--pairs", type=count(2), default=5, metavar="N", help="of runs in a comparison")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="the record")
     given = parser.parse(arguments)
@@ -47,46 +46,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if metric != ACCURACY.metric:
             raise Refused(f"{given.config}: its metric is {metric.name}; a calibration is of one whose is accuracy")
         device = environment.resolve_device(given.device)
-        record = resumed(
-            given.output,
-            Calibration(
-                experiment=config.name,
-                overrides=list(given.overrides),
-                config_sha256=config.digest(),
-                smoke=given.smoke,
-                margin=config.margin,
-                pairs=given.pairs,
-                environment=environment.describe(device),
-            ),
+        record = Calibration(
+            experiment=config.name,
+            overrides=list(given.overrides),
+            config_sha256=config.digest(),
+            smoke=given.smoke,
+            margin=config.margin,
+            pairs=given.pairs,
+            environment=environment.describe(device),
         )
-        if record.accuracies:
+        if old := earlier(given.output, record):
+            record.accuracies, record.eval_samples = old.accuracies, old.eval_samples
             write_record(given.output, record)  # other pairs of the same runs, even where no run is missing
         for seed in range(len(record.accuracies), 2 * given.pairs * given.comparisons):
             accuracy, record.eval_samples = train(script, config, seed, device, given.smoke)
             record.accuracies.append(accuracy)
             write_record(given.output, record)
             print(f"seed {seed}: accuracy {accuracy:.4f}", flush=True)
-        while len(record.speed) < given.comparisons:
-            record.speed.append(speed(script, config, len(record.speed), device, given.smoke))
-            write_record(given.output, record)
-            print(f"speed {len(record.speed)} of {given.comparisons}", flush=True)
         return 0
 
     return options.finish(calibrate)
 
 
-def resumed(path: Path, new: Calibration) -> Calibration:
-    """`new` with the runs of the record at `path`, if there is one.
+def earlier(path: Path, new: Record) -> Record | None:
+    """The record at `path`, whose runs may stand beside those of `new`; None where there is no file.
 
     Raises `Refused`, naming `path` and what differs, for one whose runs are not like those of `new`.
     """
     if not path.exists():
-        return new
+        return None
     try:
-        old = read_record(Calibration, path)
+        old = read_record(type(new), path)
     except ValueError as error:
         raise Refused(f"{error}; move it away or name another --output") from None
-    before, now = _origin(old), _origin(new)
+    before, now = old.origin, new.origin
     differences = [f"{name} is {now[name]}, not {before[name]}" for name in now if now[name] != before[name]]
     if not (old.environment.git.committed and new.environment.git.committed):
         differences.append("its runs or this source are not known to be those of a commit without changes")
@@ -94,19 +87,7 @@ def resumed(path: Path, new: Calibration) -> Calibration:
         raise Refused(
             f"{path} has runs of another kind: {'; '.join(differences)}; move it away or name another --output"
         )
-    runs = {"accuracies": old.accuracies, "speed": old.speed, "eval_samples": old.eval_samples}
-    return new.model_copy(update=runs)
-
-
-def _origin(record: Calibration) -> dict[str, str | bool | None]:
-    """What must be equal for the runs of two records to stand in one."""
-    return {
-        "configuration (SHA-256)": record.config_sha256,
-        "smoke": record.smoke,
-        "device": record.environment.device.name,
-        "torch": record.environment.versions.get("torch"),
-        "commit": record.environment.git.commit,
-    }
+    return old
 
 
 def count(least: int) -> Callable[[str], int]:
@@ -137,16 +118,6 @@ def train(script: Script, config: Experiment, seed: int, device: torch.device, s
     )
     evaluation = wired.data.evaluation
     return wired.evaluate(evaluation)[script.task.metric.key], evaluation.samples
-
-
-def speed(script: Script, config: Experiment, seed: int, device: torch.device, smoke: bool) -> PairedBlocks:
-    """Seconds of the blocks of FP32 trainers and of others like them."""
-    wired = setup(script, config, "fp32", seed, device, smoke)
-    batch = next(wired.data.train.epoch(0))
-    blocks = interleave(
-        {name: steps_at_rate_0(wired, batch) for name in ("first", "second")}, lambda: synchronize(device)
-    )
-    return PairedBlocks(first=blocks.seconds["first"], second=blocks.seconds["second"])
 
 
 if __name__ == "__main__":

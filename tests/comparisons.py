@@ -110,7 +110,7 @@ def run_comparison(
     options = [str(path), "--device", "cpu", "--out", str(out), *arguments, *(model if path == TINY else [])]
     with pytest.MonkeyPatch.context() as patch, _handlers_restored():
         patch.setattr(compare, "Child", child)
-        patch.setattr(benchmark, "ROUNDS", 4)
+        patch.setattr(benchmark, "ROUNDS", 2)
         patch.setattr(benchmark, "BLOCK_SECONDS", 0.01)
         add_script(patch, build, task)
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):

@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from reports.records.config import Experiment
 from reports.records.files import read_record
 from reports.records.layout import COLUMNS
 from reports.records.metrics import LOSS, read_history
@@ -27,8 +28,10 @@ from tests.comparisons import TASK, Compared, copy_of, run_comparison
 from tests.experiment.harness import DIGITS_SHORT, ROOT, start, wait
 from train import compare
 from train.cli import child
+from train.data.specification import DataSpec, Splits
 from train.engine.errors import Interrupted
 from train.engine.step import Batch
+from train.experiment.folder import lock_folder
 from train.experiment.tasks import classify_images
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -84,7 +87,7 @@ def test_finished_runs_are_reused_and_missing_ones_filled_in(compared: Compared,
     again = run_comparison(tmp_path, "--seeds", "1")
     assert again.status == 0, again.err
     assert again.out.count("finished already, reused") == 2
-    assert "speed measured already, reused" in again.out
+    assert "speed measured already in 3 process starts, reused" in again.out
     assert "single run" in again.out
     assert written(folder, "fp*-s0/metrics.jsonl").items() >= before.items()
     weights = compared.summary("bf16-s0").final_weights_sha256
@@ -127,6 +130,87 @@ def test_a_run_by_itself_gives_its_exit_status_and_why() -> None:
     started = child.Child()
     assert started.call(["train.lenet", "configs/nothing.yaml", "--precision", "fp32"]) == 2
     assert "unknown configuration file 'configs/nothing.yaml'" in started.reason
+
+
+class NoChild(child.Child):
+    """Fails the test that starts a process."""
+
+    def call(self, arguments: Sequence[str]) -> int:
+        raise AssertionError(f"started {arguments}")
+
+
+def narrower(config: Experiment) -> nn.Module:
+    """Another network than that of `comparisons.build`, in another file."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, config.num_classes or 0))
+
+
+def test_finished_runs_of_another_source_are_refused_before_any_work(compared: Compared, tmp_path: Path) -> None:
+    folder = copy_of(compared, tmp_path)
+    before = written(folder, "**/*.*")
+    again = run_comparison(tmp_path, "--seeds", "3", build=narrower, child=NoChild)
+    assert again.status == 2
+    assert again.err == (
+        f"error: {folder / 'fp32-s0'} is finished, but would not be the same run now: another initial weights, "
+        "another source of the model. Delete that folder, or choose another --out; "
+        "a run by itself starts again with --resume never\n"
+    )
+    assert written(folder, "**/*.*") == before
+
+
+def test_runs_on_other_threads_are_refused_with_the_number_that_fits(
+    compared: Compared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy_of(compared, tmp_path)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
+    again = run_comparison(tmp_path, "--seeds", "2", child=NoChild)
+    assert again.status == 2
+    assert f"{folder / 'fp32-s0'} is finished, but would not be the same run now: threads {threads} there" in again.err
+    assert f" Set OMP_NUM_THREADS={threads}. " in again.err
+
+
+def test_the_data_are_loaded_once_to_reuse_many_runs(
+    compared: Compared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_of(compared, tmp_path)
+    loads: list[object] = []
+
+    def load(spec: DataSpec) -> Splits:
+        loads.append(spec)
+        return TASK.load(spec)
+
+    assert run_comparison(tmp_path, "--seeds", "2", task=replace(TASK, load=load), child=NoChild).status == 0
+    assert len(loads) == 1
+
+
+def test_a_second_comparison_of_a_folder_is_refused(compared: Compared, tmp_path: Path) -> None:
+    folder = copy_of(compared, tmp_path)
+    before = written(folder, "**/*.json")
+    with lock_folder(folder):
+        second = run_comparison(tmp_path, "--seeds", "2", child=NoChild)
+    assert second.status == 2
+    assert second.err == f"error: output folder {folder} is in use by another process\n"
+    assert written(folder, "**/*.json") == before
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_nothing_is_written_into_a_run_that_another_process_holds(
+    begun: bool, compared: Compared, tmp_path: Path
+) -> None:
+    folder = copy_of(compared, tmp_path)
+    held = folder / "fp16-s1"
+    (held / "summary.json").unlink()
+    if not begun:
+        for file in held.glob("*.*"):
+            file.unlink()
+    before = written(held, "*")
+    with lock_folder(held):
+        second = run_comparison(tmp_path, "--seeds", "2")
+    assert second.status == 2
+    assert f"error: output folder {held} is in use by another process\n" in second.err
+    assert {name: time for name, time in written(held, "*").items() if name.name != ".lock"} == {
+        name: time for name, time in before.items() if name.name != ".lock"
+    }
 
 
 def test_runs_of_another_configuration_are_refused_before_any_work(compared: Compared) -> None:

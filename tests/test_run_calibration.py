@@ -1,4 +1,4 @@
-"""The calibration's runs: what is refused before any of them, and which records they may stand in."""
+"""The runs of both calibrations: what is refused before any of them, and which records they may stand in."""
 
 import math
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from reports.records.calibration import Calibration, PairedBlocks
+from reports.records.calibration import Calibration, SpeedCalibration
 from reports.records.environment import Device, Machine, Source
 from reports.records.files import read_record, write_record
-from scripts import run_calibration
+from scripts import run_calibration, run_speed_calibration
 from train.engine.errors import Refused
 from train.experiment import environment
 
@@ -29,19 +29,14 @@ def on(**changes: Any) -> Machine:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was trained and measured, by stand-ins that take no time, on a machine and a commit that do not change."""
+    """What was trained, by a stand-in that takes no time, on a machine and a commit that do not change."""
     work: list[str] = []
 
     def train(script: object, config: object, seed: int, device: object, smoke: bool) -> tuple[float, int]:
         work.append(f"seed {seed}")
         return 0.9 + seed / 1000, 100
 
-    def speed(*arguments: object) -> PairedBlocks:
-        work.append("speed")
-        return PairedBlocks(first=[1.0, 1.0], second=[1.0, 1.0])
-
     monkeypatch.setattr(run_calibration, "train", train)
-    monkeypatch.setattr(run_calibration, "speed", speed)
     monkeypatch.setattr(environment, "describe", lambda device: MACHINE)
     return work
 
@@ -49,7 +44,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_record_grows_and_other_pairs_keep_its_accuracies(tmp_path: Path, counted: list[str]) -> None:
     output = ["--output", str(tmp_path / "calibration.json")]
     assert run_calibration.main([CONFIG, "--pairs", "2", "--comparisons", "1", *output, "max_steps=3"]) == 0
-    assert counted == ["seed 0", "seed 1", "seed 2", "seed 3", "speed"]
+    assert counted == ["seed 0", "seed 1", "seed 2", "seed 3"]
     counted.clear()
     assert run_calibration.main([CONFIG, "--pairs", "3", "--comparisons", "1", *output, "max_steps=3"]) == 0
     assert counted == ["seed 4", "seed 5"]
@@ -115,7 +110,7 @@ def test_a_record_of_other_runs_is_refused(tmp_path: Path, old: dict[str, Any], 
     file = tmp_path / "calibration.json"
     write_record(file, OLD.model_copy(update=old))
     with pytest.raises(Refused) as caught:
-        run_calibration.resumed(file, NEW)
+        run_calibration.earlier(file, NEW)
     assert message in str(caught.value)
     assert str(file) in str(caught.value)
     assert "move it away or name another --output" in str(caught.value)
@@ -124,15 +119,43 @@ def test_a_record_of_other_runs_is_refused(tmp_path: Path, old: dict[str, Any], 
 def test_a_source_with_changes_adds_to_no_record(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     write_record(file, OLD)
-    assert run_calibration.resumed(file, NEW) == OLD.model_copy(update={"pairs": 5})
+    assert run_calibration.earlier(file, NEW) == OLD
     changed = NEW.model_copy(update={"environment": on(git=Source(commit="1234", dirty=True))})
     with pytest.raises(Refused, match="not known to be those of a commit without changes"):
-        run_calibration.resumed(file, changed)
+        run_calibration.earlier(file, changed)
 
 
 def test_a_damaged_record_is_not_written_over(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
-    assert run_calibration.resumed(file, NEW) == NEW
+    assert run_calibration.earlier(file, NEW) is None
     file.write_text('{"accuracies": [0.9,')
     with pytest.raises(Refused, match="not readable as JSON"):
-        run_calibration.resumed(file, NEW)
+        run_calibration.earlier(file, NEW)
+
+
+def test_process_starts_are_added_to_those_recorded_and_never_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[object] = []
+
+    def in_new_process(function: object, *arguments: object) -> float:
+        started.append(function)
+        return len(started) / 100
+
+    monkeypatch.setattr(run_speed_calibration, "in_new_process", in_new_process)
+    monkeypatch.setattr(environment, "describe", lambda device: MACHINE)
+    file = tmp_path / "speed_calibration.json"
+    command = [CONFIG, "--device", "cpu", "--output", str(file)]
+    assert run_speed_calibration.main([*command, "--starts", "2"]) == 0
+    assert run_speed_calibration.main([*command, "--starts", "3"]) == 0
+    assert started == [run_speed_calibration.one_start] * 3
+    assert read_record(SpeedCalibration, file).log_ratios == [0.01, 0.02, 0.03]
+    monkeypatch.setattr(run_speed_calibration, "BLOCK_SECONDS", 0.2)
+    assert run_speed_calibration.main([*command, "--starts", "4"]) == 2
+    assert "has runs of another kind: seconds of a block is 0.2, not 0.1; " in capsys.readouterr().err
+    assert len(started) == 3
+
+
+def test_a_process_start_measures_fp32_over_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_speed_calibration, "BLOCK_SECONDS", 0.001)
+    assert abs(run_speed_calibration.one_start(Path(CONFIG), [], "cpu", smoke=True)) < 3

@@ -36,6 +36,17 @@ def test_the_quick_start_runs_from_any_folder_with_its_options(tmp_path: Path, e
     assert arguments == ["-m", "train.compare", "configs/resnet20_digits.yaml", *options]
 
 
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [([], ["--seeds", "9"]), (["epochs=1"], ["--seeds", "9"]), (["--seeds=2"], []), (["--smoke"], [])],
+)
+def test_the_quick_start_trains_the_seeds_that_its_verdict_needs_unless_told_otherwise(
+    tmp_path: Path, echo: str, options: list[str], seeds: list[str]
+) -> None:
+    done = bash(RESNET, *options, cwd=tmp_path, PYTHON=echo)
+    assert done.stdout.splitlines()[1:] == ["-m", "train.compare", "configs/resnet20_digits.yaml", *seeds, *options]
+
+
 @pytest.mark.slow
 def test_the_quick_start_ends_with_a_report(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()  # a folder of the same name must not be taken for the repository's

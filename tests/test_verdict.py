@@ -3,19 +3,21 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from reports.analysis.statistics import LOOKS
+from reports.analysis.statistics import LOOKS, judge
 from reports.pages import experiment_page
 from reports.records import layout
-from reports.records.benchmark import Benchmark
-from reports.records.comparison import Comparison
+from reports.records.benchmark import Benchmark, Start
+from reports.records.comparison import EQUIVALENT, Comparison
 from reports.records.environment import EffectivePrecision, Environment, RunPrecision
 from reports.records.files import read_record, write_record, write_text
 from reports.records.metrics import to_line
 from reports.records.summary import FINISHED, Steps, Summary
-from tests.experiment.harness import DIGITS
+from tests.experiment.harness import DIGITS, ROOT
 from train import compare
+from train.experiment.config import load
 from train.experiment.metrics import ACCURACY
 from train.tracking.runs import ComparisonView
 
@@ -65,15 +67,16 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
             write_text(folder / layout.CONFIG, self.config.to_yaml())
             return 0
 
-        def benchmark(self: compare.Experiments, seeds: Sequence[int]) -> None:
+        def benchmark(self: compare.Experiments, seeds: Sequence[int], starts: int) -> None:
             seconds = {precision: [1.0] * 9 for precision in self.precisions}
-            record = Benchmark(seconds=seconds, samples_per_step=1, block_steps=1, config_sha256="c", device="Some CPU")
+            start = Start(seconds=seconds, samples_per_step=1, block_steps=1)
+            record = Benchmark(config_sha256="c", device="Some CPU", starts=[start])
             write_record(self.folder / layout.BENCHMARK, record)
 
         monkeypatch.setattr(compare.Experiments, "_train", train)
         monkeypatch.setattr(compare.Experiments, "_benchmark", benchmark)
         monkeypatch.setattr(experiment_page, "write", lambda folder, comparison: None)
-        monkeypatch.setattr(compare, "comparison_view", lambda folder, comparison: ComparisonView([], [], {}))
+        monkeypatch.setattr(compare, "comparison_view", lambda folder, comparison: ComparisonView("", [], [], {}, []))
         return runs
 
     return use
@@ -153,3 +156,14 @@ def test_what_cannot_give_a_verdict_is_refused(
     assert status == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_quick_start_has_a_verdict_in_95_of_100_comparisons_at_its_own_noise() -> None:
+    script = (ROOT / "scripts" / "run_resnet_amp.sh").read_text(encoding="utf-8")
+    seeds = int(script.partition("(--seeds ")[2].partition(")")[0])
+    samples, accuracy, deviation = 719, 0.9939, 0.0023
+    draws = np.random.default_rng(0).normal(accuracy, deviation, (2, 400, seeds))
+    first, second = np.round(draws * samples) / samples
+    judgements = [judge(pair.tolist(), load(DIGITS).margin, True, 1 / samples) for pair in first - second]
+    equivalent = [judgement is not None and judgement.verdict == EQUIVALENT for judgement in judgements]
+    assert np.mean(equivalent) >= 0.95

@@ -65,7 +65,8 @@ def _examine(script: Script, config: Experiment, device: torch.device, smoke: bo
         data = wired.data
         remedy = not any(finding.faults for finding in findings if finding.precision == "fp32")
         batch, last = next(data.train.epoch(0)), last_batch(data.evaluation)
-        findings.append(preflight.examine(wired.trainer, script.task.score, batch, last, config.num_classes, remedy))
+        trainer = wired.trainer_on_copy()
+        findings.append(preflight.examine(trainer, script.task.score, batch, last, config.num_classes, remedy))
     _print_findings(config.name, findings)
     return options.STATUS["refused"] if any(finding.faults for finding in findings) else 0
 

@@ -8,12 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from reports.analysis.comparison import compare
 from reports.analysis.reproduction import of_comparison
 from reports.analysis.run import read_run
-from reports.analysis.speed import read_benchmark
 from reports.analysis.statistics import DEFAULT_SEEDS, LOOKS, MAX_SEEDS, seeds_for_next_look
 from reports.pages import experiment_page, table
 from reports.pages.published_table import sentence
@@ -21,15 +18,16 @@ from reports.records import layout
 from reports.records.comparison import INCONCLUSIVE, VERDICTS, Comparison, Plan
 from reports.records.config import NOT_COMPUTED
 from reports.records.files import write_record
-from reports.records.summary import FAILED, FINISHED, Summary, read_summary
+from reports.records.summary import FAILED, FINISHED, INTERRUPTED, Summary, read_summary
 from train.cli import options, signals, terminal
 from train.cli.child import Child
 from train.cli.scripts import script_of
 from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.engine.precision import require_available
-from train.experiment import environment
-from train.experiment.folder import previous_config, require_same
+from train.experiment import benchmark, environment
+from train.experiment.folder import lock_folder, previous_config, recorded_environment, require_reusable, require_same
+from train.experiment.identity import Identities
 from train.tracking.runs import track_comparison
 
 
@@ -47,13 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--max-seeds", type=int, metavar="N", help=f"the most seeds of --until-decided; {MAX_SEEDS} unless given"
     )
     parser.add_argument("--require", choices=VERDICTS, help="exit with 4 unless every mixed precision has this verdict")
+    parser.add_argument(
+        "--starts", type=int, metavar="N", help=f"processes that measure the speed; {benchmark.STARTS}, smoke: 1"
+    )
     given = parser.parse(arguments)
     seeds = (1 if given.smoke else DEFAULT_SEEDS) if given.seeds is None else given.seeds
+    starts = (1 if given.smoke else benchmark.STARTS) if given.starts is None else given.starts
     command = shlex.join(["python", "-m", "train.compare", *(sys.argv[1:] if arguments is None else arguments)])
     return options.finish(
         lambda: Experiments(
             given.config, given.overrides, given.precisions, given.device, given.out, given.smoke
-        ).compare(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, command),
+        ).compare(seeds, _max_seeds(given.until_decided, given.max_seeds), given.require, command, starts),
         given.smoke,
     )
 
@@ -64,7 +66,8 @@ class Experiments:
     def __init__(
         self, path: Path, overrides: Sequence[str], precisions: str, device: str, out: Path, smoke: bool
     ) -> None:
-        self.config = script_of(path, overrides).read(path, overrides, smoke)
+        self.script = script_of(path, overrides)
+        self.config = self.script.read(path, overrides, smoke)
         self.precisions = list(dict.fromkeys(name.strip() for name in precisions.split(",")))
         self.device = environment.resolve_device(device)
         for precision in self.precisions:
@@ -74,13 +77,20 @@ class Experiments:
         self.shared = [str(path), "--device", device, *(["--smoke"] if smoke else []), *overrides]
         self.child = Child()
 
-    def compare(self, seeds: int, max_seeds: int | None, required: str | None, command: str) -> int:
+    def compare(self, seeds: int, max_seeds: int | None, required: str | None, command: str, starts: int) -> int:
         """Train, measure, write comparison.json, report.html, results.md and results.csv, and print the table.
 
-        With `max_seeds` seeds are added while a verdict is open, with `required` that verdict is asked for.
+        With `max_seeds` seeds are added while a verdict is open, with `required` that verdict is asked for. Speed is
+        measured in `starts` processes.
         Returns the exit status: that of the worst run; of good ones, whether they reached the verdict.
         """
         self._check(seeds, max_seeds, required)
+        if starts < 1:
+            raise Refused(f"--starts: {starts} is not at least 1")
+        with lock_folder(self.folder):
+            return self._compare(seeds, max_seeds, required, starts, command)
+
+    def _compare(self, seeds: int, max_seeds: int | None, required: str | None, starts: int, command: str) -> int:
         signals.on_stop(self.child.stop)
         plan = Plan(
             command=command,
@@ -97,7 +107,7 @@ class Experiments:
             print(f"{self.config.name}: no verdict yet with {len(plan.seeds)} seeds, continuing to {count}", flush=True)
             plan.seeds = list(range(count))
             worst = self._train_all(plan.seeds)
-        self._benchmark(plan.seeds)
+        self._benchmark(plan.seeds, starts)
         comparison = compare(self.folder, plan)
         write_record(self.folder / layout.COMPARISON, comparison)
         experiment_page.write(self.folder, comparison)
@@ -129,11 +139,15 @@ class Experiments:
         if (required or max_seeds) and (layout.BASELINE not in self.precisions or len(self.precisions) < 2):
             option = "--require" if required else "--until-decided"
             raise Refused(f"{option}: a verdict needs {layout.BASELINE} and another precision among --precisions")
+        identities = Identities(self.script, self.config, self.device)
         for precision in self.precisions:
             for seed in range(max_seeds or seeds):
                 folder = self.folder / layout.run_name(precision, seed)
                 if not self.smoke and (previous := previous_config(folder)):
                     require_same(previous, self.config, folder, NOT_COMPUTED)
+                    summary = read_summary(folder / layout.SUMMARY)
+                    if summary.status in (FINISHED, INTERRUPTED):
+                        require_reusable(folder, summary, recorded_environment(folder), identities.of_seed(seed))
 
     def _train_all(self, seeds: Sequence[int]) -> int:
         """The exit status of the worst of all runs."""
@@ -151,42 +165,57 @@ class Experiments:
         arguments = ["--precision", precision, "--seed", str(seed), "--out", str(self.out)]
         status = self.child.call([f"train.{self.config.model}", *self.shared, *arguments])
         if status < 0 or status not in options.STATUS.values():
-            reason = f"killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
             earlier = read_summary(file) if file.exists() else Summary()
-            write_record(file, earlier.model_copy(update={"status": FAILED, "reason": reason}))
+            with lock_folder(file.parent):
+                write_record(file, earlier.model_copy(update={"status": FAILED, "reason": _ended(status)}))
             return options.STATUS["failed"]
         if status == options.STATUS["refused"]:
-            if not any(self._has_finished(other, seeds) for other in self.precisions):
+            begun = file.with_name(layout.CONFIG).exists()  # then it is that run which is refused, not the model
+            if begun or not any(self._has_finished(other, seeds) for other in self.precisions):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
-            write_record(file, Summary(status=FAILED, reason=f"refused: {self.child.reason}"))
+            with lock_folder(file.parent):
+                write_record(file, Summary(status=FAILED, reason=f"refused: {self.child.reason}"))
             return options.STATUS["failed"]
         return status
 
-    def _benchmark(self, seeds: Sequence[int]) -> None:
-        """Measure the speed of the precisions that can train it.
+    def _benchmark(self, seeds: Sequence[int], starts: int) -> None:
+        """Measure the speed of the precisions that can train it, in as many processes as benchmark.json lacks.
 
-        Not again when benchmark.json has it for the same configuration and machine.
+        A process that fails leaves its reason there, beside what the others measured.
         """
         file = self.folder / layout.BENCHMARK
         precisions = [precision for precision in self.precisions if self._has_finished(precision, seeds)]
         if not precisions:
             return
-        previous, _ = read_benchmark(file)
-        here = (self.config.digest(), environment.device_name(self.device), torch.__version__, self.smoke)
-        if previous and (previous.config_sha256, previous.device, previous.torch, previous.smoke) == here:
-            if not self.smoke and previous.seconds.keys() >= set(precisions):
-                print(f"{self.config.name}: speed measured already, reused", flush=True)
+        if self.smoke:
+            file.unlink(missing_ok=True)
+        under = benchmark.conditions(self.script, self.config, self.device, self.smoke)
+        record = benchmark.recorded(file, under, precisions)
+        write_record(file, record)  # no figure of another machine may stand where the measurement below does not end
+        done = len(record.starts)
+        if done >= starts:
+            print(f"{self.config.name}: speed measured already in {done} process starts, reused", flush=True)
+            return
+        for number in range(done + 1, starts + 1):
+            title = f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side"
+            print(f"{title}, process start {number} of {starts}", flush=True)
+            arguments = ["--precisions", ",".join(precisions), "--output", str(file)]
+            status = self.child.call(["train.cli.benchmark", *self.shared, *arguments])
+            if status:
+                reason = self.child.reason if status in options.STATUS.values() else _ended(status)
+                record = benchmark.recorded(file, under, precisions)
+                write_record(file, record.model_copy(update={"reason": reason}))
                 return
-        else:
-            file.unlink(missing_ok=True)  # no figure of it may stand where the measurement below does not end
-        print(f"{self.config.name}: measuring the speed of {', '.join(precisions)} side by side", flush=True)
-        arguments = ["--precisions", ",".join(precisions), "--output", str(file)]
-        self.child.call(["train.cli.benchmark", *self.shared, *arguments])
 
     def _has_finished(self, precision: str, seeds: Sequence[int]) -> bool:
         files = (self.folder / layout.run_name(precision, seed) / layout.SUMMARY for seed in seeds)
         return any(read_summary(file).status == FINISHED for file in files)
+
+
+def _ended(status: int) -> str:
+    """How a process ended that could not say why itself."""
+    return f"killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
 
 
 def _max_seeds(until_decided: bool, given: int | None) -> int | None:

@@ -18,7 +18,7 @@ from train.comparison_view import comparison_view
 from train.engine.errors import Refused
 from train.experiment.folder import lock_folder
 from train.tracking.runs import RunRecord, replay, track_comparison, track_run
-from train.tracking.wandb_run import WandbRun, mode, require_project
+from train.tracking.wandb_run import WandbRun, chosen_mode, require_project
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,8 +38,8 @@ def upload(folders: Iterable[Path], project: str | None) -> int:
     Raises `Refused`, before anything is uploaded, for a folder that has no record to upload, and `ConnectionError`
     at the first upload that is not complete.
     """
-    if mode() not in ("online", "offline"):
-        raise Refused(f"WANDB_MODE is {mode()!r}, so nothing can be uploaded; allowed here: online, offline, or unset")
+    if (mode := chosen_mode()) not in ("online", "offline"):
+        raise Refused(f"WANDB_MODE is {mode!r}, so nothing can be uploaded; allowed here: online, offline, or unset")
     require_project(project)
     with contextlib.ExitStack() as locks:
         try:
@@ -49,7 +49,8 @@ def upload(folders: Iterable[Path], project: str | None) -> int:
         for folder, run in runs.items():
             damaged = f"; damaged lines left out of metrics.jsonl: {run.damaged_lines}" if run.damaged_lines else ""
             print(f"{folder}: {len(run.rows)} rows, {run.summary.status}{damaged}", flush=True)
-            tracker = track_run(folder, run.run_id, run.config, run.precision, run.seed, project=project, live=False)
+            metric = next(iter(run.summary.declared_metrics), None)
+            tracker = track_run(folder, run.config, run.environment, metric, project=project, live=False)
             tracker.open(run.rows)
             tracker.close(run.summary, command.STATUS.get(run.summary.status, command.STATUS["failed"]))
             _require_complete(tracker)

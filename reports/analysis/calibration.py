@@ -1,35 +1,39 @@
 """How often the verdicts are wrong, in simulation and in real runs; `python -m reports.calibrate` explains it."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.random import Generator
 from scipy.stats import binomtest
 
 from reports.analysis.statistics import DEFAULT_SEEDS, LOOKS, MAX_SEEDS, judge, seeds_for_next_look, speedup
-from reports.records.calibration import COMPARISONS, Calibration
+from reports.records.calibration import COMPARISONS, SPEED_STARTS, Calibration, FromOneSource, SpeedCalibration
 from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Verdict
 from reports.records.environment import UNCOMMITTED
 from reports.records.files import read_record
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "calibration.json"
+SPEED_RECORD = RECORD.with_name("speed_calibration.json")
 SIMULATIONS = 10_000
 GROWING = 1_000  # simulations of --until-decided, each of which asks for several verdicts and their power
 SEEDS = 5
 NOISE = (0.25, 0.5, 1.0)  # standard deviation of a paired difference, in margins
 TOO_MUCH_NOISE = 2.0  # of which `SEEDS` pairs cannot be expected to decide: shown, not promised
 INJECTED = 2.0  # margins
-MOST_ALARMS, FEWEST_FOUND, FEWEST_HOLDING = 0.05, 0.9, 0.9
+MOST_ALARMS, FEWEST_FOUND, COVERAGE = 0.05, 0.9, 0.95
+SPEED_GROUPS = (3, 5)  # process starts in a measurement of speed: of a comparison, and of a committed one
 PROMISE = (
     f"Promised of at least {SEEDS} pairs with noise (the standard deviation of their differences) of up to one margin: "
     f"WORSE or BETTER in at most {MOST_ALARMS:.0%} of comparisons without a difference; WORSE in at least "
-    f"{FEWEST_FOUND:.0%} of those with a loss of {INJECTED:g} margins; 1 within at least {FEWEST_HOLDING:.0%} of the "
-    "intervals of the speed of FP32 over itself. Nothing is promised of the other rows."
+    f"{FEWEST_FOUND:.0%} of those with a loss of {INJECTED:g} margins; 1 within {COVERAGE:.0%} of the intervals of the "
+    "speed of FP32 over itself. Nothing is promised of the other rows."
 )
 TITLES = ("comparison", "n", "WORSE or BETTER", "EQUIVALENT", "INCONCLUSIVE")
 
@@ -64,47 +68,88 @@ class Rates:
     notes: list[str]
 
 
-def read_calibration(path: Path = RECORD) -> tuple[Calibration | None, str | None]:
-    """The record in `path`, or the reason why none may be shown."""
+Record = TypeVar("Record", bound=FromOneSource)
+
+
+def read_calibration(path: Path) -> tuple[Calibration | None, str | None]:
+    """The record of accuracies in `path`, or the reason why none may be shown."""
+    record, missing = _read(Calibration, path)
+    if record and (done := len(record.accuracies) // (2 * record.pairs)) < COMPARISONS:
+        return None, f"incomplete: {done} comparisons of {COMPARISONS}"
+    return record, missing
+
+
+def read_speed_calibration(path: Path) -> tuple[SpeedCalibration | None, str | None]:
+    """The record of process starts in `path`, or the reason why none may be shown."""
+    record, missing = _read(SpeedCalibration, path)
+    if record and (done := len(record.log_ratios)) < SPEED_STARTS:
+        return None, f"incomplete: {done} process starts of {SPEED_STARTS}"
+    return record, missing
+
+
+def _read(model: type[Record], path: Path) -> tuple[Record | None, str | None]:
     if not path.exists():
         return None, "no record"
     try:
-        record = read_record(Calibration, path)
+        record = read_record(model, path)
     except ValueError as error:
         return None, f"left out: {error}".replace(f"{path.parent}/", "")
     if record.smoke:
         return None, "left out, a smoke run"
     if not record.environment.git.committed:
         return None, f"left out, their source {UNCOMMITTED}"
-    accuracies = len(record.accuracies) // (2 * record.pairs)
-    if min(accuracies, len(record.speed)) < COMPARISONS:
-        done = f"{accuracies} comparisons of accuracy and {len(record.speed)} of speed"
-        return None, f"incomplete: {done}, of {COMPARISONS} each"
     return record, None
 
 
-def rates(record: Calibration | None, missing: str | None = None) -> Rates:
-    """The rates of the simulations and of `record`, as `read_calibration` gives both; the same every time."""
-    if record is None:
-        command = "`python -m scripts.run_calibration` makes or completes a record"
-        return Rates(_simulated_rates(), [PROMISE, f"Real runs: {missing}; {command}."])
-    same = Rate(f"real FP32 runs against others, {record.pairs} pairs", real(record))
-    title = f"real FP32 runs, {INJECTED:g} margins taken off one side, {record.pairs} pairs"
-    worse = Rate(title, real(record, -INJECTED), injected=True)
-    count, holding, blocks = same.verdicts.total(), intervals_holding_one(record), len(record.speed)
-    deviation = float(np.std(record.accuracies, ddof=1))
-    noise = f"{deviation * math.sqrt(2) / record.margin:.2f} margins of {100 * record.margin:g} points"
-    what = f"{' '.join([record.experiment, *record.overrides])}; deviation over seeds {100 * deviation:.2f} points"
-    notes = [PROMISE, f"Real runs: {what}, noise {noise}."]
-    for what, number, total, kept in (
-        ("false alarms", same.alarms, count, same.alarms <= MOST_ALARMS * count),
-        ("losses found", worse.alarms, count, worse.alarms >= FEWEST_FOUND * count),
-        ("intervals of speed that hold 1", holding, blocks, holding >= FEWEST_HOLDING * blocks),
-    ):
-        rate = binomtest(number, total).proportion_ci()  # Clopper and Pearson 1934; few comparisons leave it wide
-        interval = f"a rate between {rate.low:.0%} and {rate.high:.0%} with 95% confidence"
-        notes.append(f"Real runs, {what}: {number} of {total}, {interval}: {'kept' if kept else 'NOT kept'}.")
-    return Rates([*_simulated_rates(), same, worse], notes)
+def rates(
+    record: Calibration | None, missing: str | None, speed: SpeedCalibration | None, unmeasured: str | None
+) -> Rates:
+    """The rates of the simulations and of the records, as both are read; the same every time."""
+    rows, notes = _simulated_rates(), [PROMISE]
+    if record:
+        same = Rate(f"real FP32 runs against others, {record.pairs} pairs", real(record))
+        title = f"real FP32 runs, {INJECTED:g} margins taken off one side, {record.pairs} pairs"
+        worse = Rate(title, real(record, -INJECTED), injected=True)
+        rows = [*rows, same, worse]
+        count = same.verdicts.total()
+        deviation = float(np.std(record.accuracies, ddof=1))
+        noise = f"{deviation * math.sqrt(2) / record.margin:.2f} margins of {100 * record.margin:g} points"
+        notes.append(f"Real runs: {_title(record)}; deviation over seeds {100 * deviation:.2f} points, noise {noise}.")
+        for what, rate, kept in (
+            ("false alarms", same, same.alarms <= MOST_ALARMS * count),
+            ("losses found", worse, worse.alarms >= FEWEST_FOUND * count),
+        ):
+            notes.append(_counted(f"Real runs, {what}", rate.alarms, count, kept))
+    else:
+        notes.append(f"Real runs: {missing}; `python -m scripts.run_calibration` makes or completes a record.")
+    if speed:
+        deviation = statistics.stdev(speed.log_ratios)
+        notes.append(f"Real process starts: {_title(speed)}; deviation over starts {deviation:.2%}.")
+        for size in SPEED_GROUPS:
+            holding, groups = intervals_holding_one(speed.log_ratios, size)
+            low, high = _exact_interval(holding, groups)
+            what = f"Intervals of speed over {size} starts that hold 1"
+            notes.append(_counted(what, holding, groups, kept=low <= COVERAGE <= high))
+    else:
+        command = "`python -m scripts.run_speed_calibration` makes or completes a record"
+        notes.append(f"Real process starts: {unmeasured}; {command}.")
+    return Rates(rows, notes)
+
+
+def _title(record: FromOneSource) -> str:
+    return " ".join([record.experiment, *record.overrides])
+
+
+def _counted(what: str, number: int, total: int, kept: bool) -> str:
+    low, high = _exact_interval(number, total)
+    interval = f"a rate between {low:.0%} and {high:.0%} with 95% confidence"
+    return f"{what}: {number} of {total}, {interval}: {'kept' if kept else 'NOT kept'}."
+
+
+def _exact_interval(number: int, total: int) -> tuple[float, float]:
+    """Of a rate (Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404)."""
+    interval = binomtest(number, total).proportion_ci()
+    return float(interval.low), float(interval.high)
 
 
 def simulated(draw: Generator, noise: float, shift: float = 0.0, pairs: int = SEEDS) -> Counter[Verdict]:
@@ -125,10 +170,11 @@ def real(record: Calibration, shift: float = 0.0) -> Counter[Verdict]:
     return _verdicts(differences.tolist(), margin, 1 / record.eval_samples)
 
 
-def intervals_holding_one(record: Calibration) -> int:
-    """How many recorded speed intervals of FP32 over itself hold 1."""
-    intervals = (speedup(blocks.first, blocks.second) for blocks in record.speed)
-    return sum(interval.low <= 1 <= interval.high for interval in intervals)
+def intervals_holding_one(log_ratios: Sequence[float], size: int) -> tuple[int, int]:
+    """How many intervals of `size` process starts hold 1, and how many there are; each start is in one of them."""
+    groups = [log_ratios[first : first + size] for first in range(0, len(log_ratios) - size + 1, size)]
+    intervals = [interval for group in groups if (interval := speedup(group).interval)]
+    return sum(interval.low <= 1 <= interval.high for interval in intervals), len(intervals)
 
 
 def _verdicts(differences: Iterable[Sequence[float]], margin: float, resolution: float = 0.0) -> Counter[Verdict]:

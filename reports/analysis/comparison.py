@@ -6,18 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reports.analysis.run import read_run
-from reports.analysis.speed import paired_seconds, read_benchmark, samples_per_second, slower_in
-from reports.analysis.statistics import Judgement, drift, judge, mean, speedup, standard_deviation
+from reports.analysis.speed import read_benchmark, samples_per_second, slower_in, speedup_of
+from reports.analysis.statistics import Judgement, judge, mean, standard_deviation
 from reports.records import layout
 from reports.records.comparison import Comparison, MetricResult, Plan, Row, RunResult
 from reports.records.files import read_record
+from reports.records.identity import PAIRED, SHARED, Identity, different, not_recorded, recorded_identity
 from reports.records.metric import Metric
 from reports.records.summary import FAILED, FINISHED
 
-# Equal for all precisions of a seed: otherwise the runs are no pair.
-PAIRED = ("initial_weights_sha256", "data_order_sha256")
-# Equal for all runs of a comparison.
-SHARED = ("config_sha256", "device", "metric", "eval_samples")
+JUDGED = ("device", "metric", "eval_samples")  # of the summaries, equal for all runs of a comparison
 PEAK = ("memory/peak_allocated_mib", "memory/peak_rss_mib")  # on CUDA, on a CPU
 SAVED = ("memory/saved_for_backward_mib",)
 Pairs = Sequence[tuple[RunResult, RunResult]]  # each run with the FP32 one of its seed
@@ -37,7 +35,7 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
     finished = [run for run in runs if run.finished]
     environments = [run.environment for run in finished if run.environment]
     sources = [source for environment in environments for source in environment.sources]
-    benchmark, why_unmeasured = read_benchmark(folder / layout.BENCHMARK, finished, publish)
+    benchmark, speed_fault = read_benchmark(folder / layout.BENCHMARK, finished, publish)
     comparison = Comparison(
         **plan.model_dump(),
         experiment=folder.name,
@@ -47,10 +45,11 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
         benchmark=benchmark,
         environment=next(iter(environments), None),
         commits=sorted({source.commit for source in sources if source.commit}),
-        committed=all(source.committed for source in (*sources, *([benchmark.git] if benchmark else []))),
+        committed=all(source.committed for source in (*sources, *(benchmark.sources if benchmark else []))),
         torch=sorted({str(environment.versions.get("torch")) for environment in environments}),
+        not_recorded=not_recorded(map(_identity, finished)),
     )
-    comparison.rows = [_row(comparison, precision, why_unmeasured) for precision in plan.precisions]
+    comparison.rows = [_row(comparison, precision, speed_fault) for precision in plan.precisions]
     return comparison
 
 
@@ -73,23 +72,29 @@ def comparisons_in(results: Path) -> tuple[dict[Path, Comparison], dict[str, str
     return comparisons, left_out
 
 
-def _leave_out_unequal(runs: Sequence[RunResult], keys: Sequence[str], where: str) -> None:
+def _identity(run: RunResult) -> Identity:
+    return recorded_identity(run.summary, run.environment)
+
+
+def _leave_out_unequal(runs: Sequence[RunResult], fields: Sequence[str], where: str) -> None:
+    """Let none of the finished `runs` count where they differ in `fields` of their identity, or were judged apart."""
     finished = [run for run in runs if run.finished]
-    for key in keys:
-        if len({getattr(run.summary, key) for run in finished}) > 1:
-            for run in finished:
-                run.status, run.reason = FAILED, f"not paired: {key} differs between {where}"
+    keys = [key for key in JUDGED if len({getattr(run.summary, key) for run in finished}) > 1]
+    if keys := keys or different([_identity(run) for run in finished], fields):
+        for run in finished:
+            run.status, run.reason = FAILED, f"not paired: {', '.join(keys)} differs between {where}"
 
 
-def _row(comparison: Comparison, precision: str, why_unmeasured: str | None) -> Row:
+def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row:
     runs, benchmark = comparison.runs_of(precision), comparison.benchmark
     done, broken = [run for run in runs if run.finished], [run for run in runs if not run.finished]
     baseline = {run.seed: run for run in comparison.runs_of(layout.BASELINE) if run.finished}
     pairs = [(run, baseline[run.seed]) for run in done if run.seed in baseline]
     compared = [] if precision == layout.BASELINE else pairs
-    speed, seconds = samples_per_second(benchmark, precision), paired_seconds(benchmark, precision)
+    speed = samples_per_second(benchmark, precision)
     reasons = [f"seed {run.seed}: {run.reason}" for run in broken]
-    reasons += [why_unmeasured or "its speed was not measured"] if speed is None else []
+    if fault := speed_fault or ("its speed was not measured" if speed is None else None):
+        reasons.append(fault)
     skipped = [run.summary.skipped_steps for run in done if run.summary.skipped_steps is not None]
     row = Row(
         experiment=comparison.experiment,
@@ -98,8 +103,7 @@ def _row(comparison: Comparison, precision: str, why_unmeasured: str | None) -> 
         pairs=len(compared),
         looks=comparison.looks,
         samples_per_sec=speed,
-        speedup=speedup(*seconds) if seconds else None,
-        drift=drift(*seconds) if seconds else None,
+        speedup=speedup_of(benchmark, precision),
         slower_in=slower_in(benchmark, precision),
         peak_memory_mib=max(_figures(done, *PEAK), default=None),
         peak_ratio=_ratio(pairs, *PEAK),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.records import layout
 from reports.records.comparison import RunResult
-from reports.records.config import LENGTH, read_config
+from reports.records.config import LENGTH, NOT_COMPUTED, read_config
 from reports.records.environment import UNCOMMITTED, Environment
 from reports.records.files import read_record
 from reports.records.metric import LOSS
@@ -43,8 +43,12 @@ def _check_identity(run: RunResult, environment: Environment, publish: bool) -> 
     if (precision.requested, precision.effective.name, seed) != (run.precision, run.precision, run.seed):
         effective = precision.effective.name
         raise ValueError(f"its record is of precision {precision.requested} (effective {effective}) and seed {seed}")
-    if any(attempt.changed.keys() & LENGTH for attempt in environment.attempts):
+    changed = {key for attempt in environment.attempts for key in attempt.changed} - NOT_COMPUTED
+    if changed & LENGTH:
         raise ValueError("trained in parts of different length; retrain it with --resume never")
+    if changed:
+        keys = ", ".join(sorted(changed))
+        raise ValueError(f"trained in parts on different machines ({keys}); retrain it with --resume never")
     if publish and run.summary.smoke:
         raise ValueError("a smoke run")
     if publish and not all(source.committed for source in environment.sources):

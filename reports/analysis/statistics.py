@@ -1,4 +1,4 @@
-"""The statistics of a comparison: what a difference between paired runs says, and what a ratio of blocks says."""
+"""The statistics of a comparison: what a difference between paired runs says, and what process starts say."""
 
 import math
 import statistics
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Drift, Interval, Verdict
+from reports.records.comparison import BETTER, EQUIVALENT, INCONCLUSIVE, WORSE, Interval, Speedup, Verdict
 
-RESAMPLES = 4000
 SIGNIFICANCE = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
@@ -144,32 +143,26 @@ def _relative_deviations(most: int) -> NDArray[np.float64]:
     return deviations
 
 
-def speedup(baseline: Sequence[float], other: Sequence[float]) -> Interval:
-    """Median of the ratios of the blocks of a round, with a percentile bootstrap over the rounds.
+def log_ratio(baseline: Sequence[float], other: Sequence[float]) -> float:
+    """The median over rounds of the log of how many times as fast `other` was: what one process start says.
 
-    `baseline` and `other` are seconds of equal work, block by block; above 1 means that `other` is faster.
-    Efron and Tibshirani 1993, *An Introduction to the Bootstrap*, section 13.3.
+    `baseline` and `other` are seconds of equal work, block by block; above 0 means that `other` is faster.
     """
-    ratios = np.asarray(baseline, dtype=np.float64) / np.asarray(other, dtype=np.float64)
-    value = float(np.median(ratios))
-    if np.ptp(ratios) == 0:
-        return Interval(value=value, low=value, high=value)
-    resampled = stats.bootstrap((ratios,), np.median, n_resamples=RESAMPLES, method="percentile", rng=0)
-    low, high = resampled.confidence_interval  # of 95%
-    return Interval(value=value, low=float(low), high=float(high))
+    return statistics.median(math.log(one / another) for one, another in zip(baseline, other, strict=True))
 
 
-def drift(baseline: Sequence[float], other: Sequence[float]) -> Drift | None:
-    """The median ratio of the first and of the last third of the rounds, where these thirds differ; None otherwise.
+def speedup(log_ratios: Sequence[float]) -> Speedup:
+    """Geometric mean over process starts, each with its `log_ratio`, and the two-sided 95% t interval over them.
 
-    They differ when a Mann-Whitney test at 5% tells them apart and the medians are more than 3% apart: the machine
-    changed while it was measured.
+    Ratios are averaged by their logarithms (Fleming and Wallace 1986, https://doi.org/10.1145/5666.5673). The sample is
+    one of starts: rounds of one process share what chance gave it, and an interval over them closes on that (Georges et
+    al. 2007, https://doi.org/10.1145/1297027.1297033). Raises ValueError without a start.
     """
-    ratios = np.asarray(baseline, dtype=np.float64) / np.asarray(other, dtype=np.float64)
-    third = len(ratios) // 3
-    if third < 3:
-        return None
-    first, last = ratios[:third], ratios[-third:]
-    early, late = float(np.median(first)), float(np.median(last))
-    changed = stats.mannwhitneyu(first, last).pvalue < SIGNIFICANCE and abs(late / early - 1) > 0.03
-    return Drift(first=early, last=late) if changed else None
+    if not log_ratios:
+        raise ValueError("a speed-up needs one process start at least")
+    centre, count = statistics.fmean(log_ratios), len(log_ratios)
+    value, interval = math.exp(centre), None
+    if count > 1:
+        half = _quantile(1 - SIGNIFICANCE / 2, count - 1) * statistics.stdev(log_ratios) / math.sqrt(count)
+        interval = Interval(value=value, low=math.exp(centre - half), high=math.exp(centre + half))
+    return Speedup(value=value, interval=interval, starts=count)

@@ -46,7 +46,7 @@ def times_to_target(folder: Path, comparison: Comparison) -> list[TimeToTarget]:
         steps = median if math.isfinite(median) else None
         seconds = None
         if steps is not None and benchmark and row.samples_per_sec:
-            seconds = steps * benchmark.samples_per_step / row.samples_per_sec
+            seconds = steps * benchmark.starts[0].samples_per_step / row.samples_per_sec
         times.append(TimeToTarget(row.precision, len(runs), sum(map(math.isfinite, firsts)), steps, seconds))
     return times
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from reports.analysis.speed import engine_ratios
 from reports.pages.text_table import Table
 from reports.records.engine_benchmark import EngineBenchmark
 from reports.records.environment import UNCOMMITTED
@@ -15,10 +16,18 @@ def engine_table(path: Path) -> str:
         raise ValueError(f"{path.name} is of a trial of the command")
     if not record.environment.git.committed:
         raise ValueError(f"the source of {path.name} {UNCOMMITTED}")
-    rows = [[name, f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for name, (value, low, high) in record.ratios.items()]
+    return table_of(record)
+
+
+def table_of(record: EngineBenchmark) -> str:
+    """Its ratios as Markdown, under a line on what was measured."""
+    rows = []
+    for name, ratio in engine_ratios(record).items():
+        interval = f"{ratio.interval.low:.3f} to {ratio.interval.high:.3f}" if ratio.interval else "one start"
+        rows.append([name, f"{ratio.value:.3f}", interval])
     rows.append(["loader time / bf16 step time", f"{record.loader_share_of_bf16_step:.4f}", ""])
     if native := record.native_fp16:
         name = f"throughput, PyTorch's own fp16 kernels / fp32, batch {native.batch_size}"
         rows.append([name, f"{native.throughput_over_fp32:.4f}", "single steps"])
-    table = Table(["ratio, measured in turns in one process", "median", "95% interval"], rows)
+    table = Table(["ratio, measured in turns", "mean", "95% interval over process starts"], rows)
     return f"{record.experiment}, on {record.environment.device.label}:\n\n{table.markdown()}"

@@ -16,7 +16,10 @@ WHISKERS = (
     "Thin: 95% interval. Thick: 90% interval, EQUIVALENT where it lies within the shaded margin. Both are wider where "
     "seeds were added while a verdict was open."
 )
-SPEED = "Median ratio of samples per second and its 95% interval. Hollow: emulated, not as on hardware for it."
+SPEED = (
+    "Ratio of samples per second and its 95% interval over process starts; without one, of one start alone. Hollow: "
+    "emulated, not as on hardware for it."
+)
 QUALITY = f"Mean paired difference in margins, better to the right. {WHISKERS} Single runs are left out."
 MEMORY = (
     "Bytes that autograd saves for the backward pass over those of FP32, counted with the autocast list of the device: "
@@ -41,8 +44,11 @@ Line = tuple[str, list[Mark]]
 
 def speedup(row: Row) -> Mark | None:
     """How many times as fast as FP32 it is."""
-    speed = row.speedup
-    return Mark(row.precision, speed.value, (speed.low, speed.high), hollow=row.emulated) if speed else None
+    if row.speedup is None:
+        return None
+    interval = row.speedup.interval
+    thin = (interval.low, interval.high) if interval else None
+    return Mark(row.precision, row.speedup.value, thin, hollow=row.emulated)
 
 
 def quality(row: Row) -> Mark | None:

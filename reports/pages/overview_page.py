@@ -131,13 +131,15 @@ def reproduced(reproductions: Sequence[Reproduction]) -> str:
 
 
 def _speeds(rows: Sequence[Row]) -> str:
-    """Faster and slower are what an interval says that does not hold 1."""
+    """Faster and slower are what an interval over process starts says that does not hold 1."""
     speeds = [row.speedup for row in rows if row.speedup]
     if not speeds:
         return "speed not compared with FP32"
-    faster, slower = sum(speed.low > 1 for speed in speeds), sum(speed.high < 1 for speed in speeds)
-    values = [speed.value for speed in speeds]
-    counts = f"faster than FP32 in {faster} of {len(speeds)} experiments and slower in {slower}"
+    values, known = [speed.value for speed in speeds], [speed.interval for speed in speeds if speed.interval]
+    faster, slower = sum(interval.low > 1 for interval in known), sum(interval.high < 1 for interval in known)
+    counts = f"faster than FP32 in {faster} of {len(known)} experiments and slower in {slower}" if known else ""
+    if alone := len(speeds) - len(known):
+        counts += f"{', ' if known else 'speed '}measured in one process start, without an interval, in {alone}"
     spread = f"median {statistics.median(values):.3g}x, from {min(values):.3g}x to {max(values):.3g}x"
     emulated = "; ".join(sorted({row.arithmetic or "" for row in rows if row.emulated}))
     return f"{counts} ({spread}){f', emulated ({emulated}), not as on hardware for it' if emulated else ''}"

@@ -9,7 +9,7 @@ from reports.analysis.statistics import SIGNIFICANCE
 from reports.pages.text_table import MISSING, Table, number
 from reports.records.comparison import INCONCLUSIVE, Comparison, Interval, Row
 from reports.records.environment import UNCOMMITTED
-from reports.records.layout import COLUMNS
+from reports.records.layout import BASELINE, COLUMNS
 from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
@@ -69,17 +69,25 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
         notes.append("One seed: a difference between single runs cannot be told from noise.")
     if not comparison.committed:
         notes.append(f"Some of its source {UNCOMMITTED}: reports.build leaves such figures out.")
-    measured_at = comparison.benchmark.git.commit if comparison.benchmark else None
-    commits = dict.fromkeys(commit[:8] for commit in [*comparison.commits, measured_at] if commit)
-    for what, several in (("version of PyTorch", comparison.torch), ("commit", commits)):
+    benchmark = comparison.benchmark
+    measured_at = [source.commit for source in benchmark.sources] if benchmark else []
+    commits = dict.fromkeys(commit[:8] for commit in [*comparison.commits, *measured_at] if commit)
+    measured_with = [benchmark.torch.partition("+")[0]] if benchmark and benchmark.torch else []  # old ones: 2.1+cu118
+    versions = dict.fromkeys([*comparison.torch, *measured_with])
+    for what, several in (("version of PyTorch", versions), ("commit", commits)):
         if len(several) > 1:
             notes.append(f"Runs and speed are of more than one {what}: {', '.join(several)}.")
+    if comparison.not_recorded:
+        notes.append(f"Not recorded by all runs, and so not compared: {', '.join(comparison.not_recorded)}.")
+    if any(row.speedup and row.speedup.interval is None for row in comparison.rows):
+        notes.append("Speed was measured in one process start alone: no interval, since another start may differ.")
     notes += [_rule(row, comparison) for row in comparison.rows if row.verdict][:1]
     if comparison.looks > 1:
         notes.append(f"Seeds were added while a verdict was open; the intervals allow for {comparison.looks} looks.")
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
-    if comparison.environment and comparison.environment.device.type == "cpu" and comparison.mixed_rows:
+    mixed = [run for run in comparison.runs if run.finished and run.precision != BASELINE]
+    if any(run.summary.precision.effective.autocast_policy in (None, "cpu") for run in mixed) and on_cpu(comparison):
         notes.append(AUTOCAST_ON_CPU)
     if open_verdicts:
         open_rows = [(row.precision, seeds) for row in comparison.rows if (seeds := seeds_needed(row))]
@@ -91,10 +99,14 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
 def hardware(comparison: Comparison) -> str:
     """The device and what it has for 16-bit arithmetic."""
     environment = comparison.environment
-    if environment is None or environment.device.type != "cpu":
+    if environment is None or not on_cpu(comparison):
         return device(comparison)
     flags = [flag for flag in environment.cpu.instruction_sets or [] if flag.endswith(("bf16", "fp16"))]
     return f"{device(comparison)} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none recorded'})"
+
+
+def on_cpu(comparison: Comparison) -> bool:
+    return comparison.environment is not None and comparison.environment.device.type == "cpu"
 
 
 def device(comparison: Comparison) -> str:
@@ -160,7 +172,8 @@ def speedup(row: Row) -> str:
     """Over FP32."""
     if row.is_baseline or row.speedup is None:
         return "baseline" if row.is_baseline else MISSING
-    return emulated(row, estimate(row.speedup, 2, "x", reference=1))
+    value, interval = row.speedup.value, row.speedup.interval
+    return emulated(row, estimate(interval, 2, "x", reference=1) if interval else number(value, 2, "x"))
 
 
 def emulated(row: Row, text: str) -> str:
@@ -218,7 +231,7 @@ def _flat(row: Row) -> dict[str, Value]:
     flat: dict[str, Value] = {column: getattr(row, column, None) for column in COLUMNS}
     flat["metric"] = row.metric.key if row.metric else None
     flat["speedup"] = row.speedup.value if row.speedup else None
-    for column, interval in (("difference", row.interval), ("speedup", row.speedup)):
+    for column, interval in (("difference", row.interval), ("speedup", row.speedup and row.speedup.interval)):
         flat[f"{column}_low"] = interval.low if interval else None
         flat[f"{column}_high"] = interval.high if interval else None
     for other in row.others:
@@ -243,11 +256,8 @@ def _rule(row: Row, comparison: Comparison) -> str:
 
 def _notes_on(row: Row) -> list[str]:
     notes = []
-    if drift := row.drift:
-        notes.append(
-            f"{row.precision}: its speed-up drifted from {drift.first:.2f}x to {drift.last:.2f}x, so it is rough."
-        )
-    if row.speedup and row.speedup.high < 1 and (operator := row.slower_in):
+    interval = row.speedup and row.speedup.interval
+    if interval and interval.high < 1 and (operator := row.slower_in):
         before = "too little to be listed" if operator.fp32_ms is None else f"{operator.fp32_ms:.3g} ms"
         grew = f"{operator.name.removeprefix('aten::')}: {operator.ms:.3g} ms of a step, {before} in FP32"
         notes.append(f"{row.precision} is slower than FP32 here; the operator that grew most is {grew}.")

@@ -34,11 +34,12 @@ class MetricResult(Schema):
     difference: float | None = None
 
 
-class Drift(Schema):
-    """The median speed-up of the first and of the last third of a measurement in which they differ."""
+class Speedup(Schema):
+    """Speed over FP32, of so many process starts; one alone has no `interval`, since it does not repeat."""
 
-    first: float
-    last: float
+    value: float
+    interval: Interval | None = None
+    starts: int = 1
 
 
 class OperatorGrowth(Schema):
@@ -112,8 +113,7 @@ class Row(Schema):
     seeds_needed: int | None = None
     others: list[MetricResult] = []
     samples_per_sec: float | None = None
-    speedup: Interval | None = None
-    drift: Drift | None = None
+    speedup: Speedup | None = None
     slower_in: OperatorGrowth | None = None
     peak_memory_mib: float | None = None
     peak_ratio: float | None = None
@@ -147,7 +147,10 @@ class Plan(Schema):
 
 
 class Comparison(Plan):
-    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs."""
+    """A plan and what follows from the run records; `commits`, `committed` and `torch` are of all finished runs.
+
+    `not_recorded` names what at least one of them does not record and which is therefore not compared.
+    """
 
     experiment: str
     smoke: bool = False
@@ -158,6 +161,7 @@ class Comparison(Plan):
     commits: list[str] = []
     committed: bool = False
     torch: list[str] = []
+    not_recorded: list[str] = []
 
     @property
     def metric(self) -> Metric | None:

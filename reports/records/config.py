@@ -75,7 +75,7 @@ class Optimizer(Section):
     lr: float = Field(gt=0, description="Peak learning rate")
     weight_decay: float = Field(0.0, ge=0, description="Of every parameter that decays")
     decay_norm_and_bias: Bool = Field(True, description="Parameters of one dimension decay too; of adamw: false")
-    fused: Bool | None = Field(None, description="One kernel for all parameters; null: on CUDA")
+    fused: Bool | None = Field(None, description="One kernel for all parameters; null: on CUDA; adam, adamw: on CPUs")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -131,8 +131,8 @@ class Scaler(Section):
     growth_factor: float = Field(2.0, gt=1, description="Growth after `growth_interval` steps without overflow")
     backoff_factor: float = Field(0.5, gt=0, lt=1, description="By which it falls at an overflow")
     growth_interval: Count = Field(2000, description="Steps without overflow before it grows")
-    min_scale: float = Field(2.0**-14, ge=2.0**-126, description="A run whose scale falls below has diverged")
-    max_consecutive_skips: Count = Field(50, description="So has one that skips so many steps in a row")
+    min_scale: float = Field(2.0**-14, ge=2.0**-126, description="The scale falls no lower")
+    max_consecutive_skips: Count = Field(50, description="A run that skips so many steps in a row has diverged")
 
 
 class Experiment(Section):
@@ -148,6 +148,9 @@ class Experiment(Section):
     )
     dropout: float | None = Field(None, ge=0, lt=1, description="null: the architecture's")
     fp32_modules: list[str] = Field([], description="Paths of modules that compute in FP32 in every precision")
+    autocast_policy: Literal["device", "cuda"] = Field(
+        "device", description="Autocast's list of FP32 operations: the device's own; cuda: CUDA's on a CPU too"
+    )
     data: Data
     epochs: Count | None = Field(None, description="Passes over the training data; give this or `max_steps`")
     max_steps: Count | None = Field(None, description="Optimizer steps; give this or `epochs`")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,10 @@ def write_text(path: Path, text: str) -> None:
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+            with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # renamed before it is on disk, it could be empty after a power cut
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """metrics.jsonl: one strict-JSON object a line, each with its `train/step`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,14 @@ class History:
         return [row for row in self.rows if key in row]
 
 
+def newest(rows: Iterable[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """The newest value of every figure, and why there is no throughput where none was measured."""
+    figures = {name: value for row in rows for name, value in row.items()}
+    if "throughput/samples_per_sec" in figures:
+        figures.pop("throughput/reason", None)  # of the warm-up
+    return figures
+
+
 def to_line(row: Mapping[str, Figure]) -> str:
     """`row` as one line of the file."""
     return json.dumps(to_json(dict(row)), allow_nan=False) + "\n"
@@ -34,9 +42,14 @@ def to_line(row: Mapping[str, Figure]) -> str:
 
 def read_lines(path: Path) -> tuple[list[dict[str, Figure]], int]:
     """The lines as they were logged, and how many were left out because they are no JSON object."""
+    return parse_lines(path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "")
+
+
+def parse_lines(text: str) -> tuple[list[dict[str, Figure]], int]:
+    """As `read_lines`, of the file's text."""
     rows: list[dict[str, Figure]] = []
     damaged = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+    for line in text.splitlines():
         try:
             value = from_json(json.loads(line))
         except (ValueError, RecursionError):

@@ -62,6 +62,8 @@ class Summary(Schema):
     attempt_seconds: float | None = None
     initial_weights_sha256: str | None = None
     data_order_sha256: str | None = None
+    source_sha256: str | None = None
+    data_sha256: str | None = None
     final_weights_sha256: str | None = None
 
     @property

@@ -1,13 +1,17 @@
 import os
+import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
 
 from tests.data.small_sets import in_memory, png, random_pixels, specification, write_split
 from train.data import hub
+from train.data.catalog import Hub
 from train.data.images import load
 from train.engine.errors import Refused
 
@@ -16,7 +20,6 @@ SPEC = specification("fashion_mnist", batch_size=2)
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
@@ -68,14 +71,14 @@ def test_a_damaged_image_is_named_by_its_number(folder: Path, pixels: np.ndarray
     encoded = [png(image) for image in pixels]
     encoded[3] = encoded[3][: len(encoded[3]) // 2] if isinstance(damage, str) else damage
     write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
-    with pytest.raises(Refused, match=r"data set 'fashion_mnist': sample 3 of its train split is damaged"):
+    with pytest.raises(Refused, match=r"data set 'fashion_mnist': sample 3 of the train split is damaged"):
         load(SPEC)
 
 
 def test_an_image_of_another_size_is_named_by_its_number(folder: Path, pixels: np.ndarray) -> None:
     encoded = [*(png(image) for image in pixels[:5]), png(random_pixels(1, 32, 1)[0])]
     write_split(folder, "train", encoded, [0, 1, 2, 3, 4, 9])
-    with pytest.raises(Refused, match=r"sample 5 of its train split is damaged"):
+    with pytest.raises(Refused, match=r"sample 5 of the train split has 32x32 pixels; allowed: 28x28"):
         load(SPEC)
 
 
@@ -112,6 +115,49 @@ def test_an_empty_folder_is_an_error_that_names_it(tmp_path: Path, monkeypatch: 
         load(SPEC)
 
 
+def test_a_set_from_the_cache_of_the_hub_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "mistyped"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "rely_on_cache_without_network", lambda: None)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: {"train": []})
+    assert hub.load("mine", Hub("you/mine", revision="v2")) == {"train": []}
+    assert capsys.readouterr().out == "data set mine: you/mine as it is in the cache of the Hub\n"
+
+
+def test_splits_whose_labels_mean_other_classes_are_refused(folder: Path) -> None:
+    several: dict[str, list[str]] = {"train": ["cat", "dog", "fox"], "test": ["cat", "fox"]}
+    for split, names in several.items():
+        labels = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+        rows = {"image": [{"bytes": png(random_pixels(1, 28, 1)[0]), "path": None}] * 2, "label": [0, 1]}
+        path = folder / "data" / f"{split}-00000-of-00001.parquet"
+        datasets.Dataset.from_dict(rows, features=labels).to_parquet(path)
+    with pytest.raises(
+        Refused, match=r"test-00000.*: the classes of column 'label' are \['cat', 'fox'\], but in .*'dog'"
+    ):
+        load(SPEC)
+
+
+def test_images_in_folders_of_other_names_are_refused(folder: Path) -> None:
+    shutil.rmtree(folder)
+    for place in ("training/0", "training/10", "testing/0", "testing/2"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "1.png").write_bytes(png(random_pixels(1, 28, 1)[0]))
+    with pytest.raises(Refused, match=f"{folder}: images need the folders train/<class>/ and val/<class>/"):
+        load(SPEC)
+
+
+def test_a_text_of_several_files_is_announced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder.parent / "plain"
+    place.mkdir()
+    for name in ("LICENSE.txt", "input.txt"):
+        (place / name).write_text(f"{name}\n")
+    assert hub.load("plain", Hub("karpathy/tiny_shakespeare"))["train"]["text"][:] == ["LICENSE.txt\n", "input.txt\n"]
+    expected = f"data set plain: text of 2 files, from {place}/LICENSE.txt to {place}/input.txt\n"
+    assert capsys.readouterr().out == expected
+
+
 @pytest.mark.parametrize("root", ["empty", "unset"])
 def test_a_missing_data_set_says_both_ways_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str
@@ -129,6 +175,64 @@ def test_a_missing_data_set_says_both_ways_to_get_it(
     assert "zalando-datasets/fashion_mnist could not be loaded" in message
     assert "set DATA_ROOT to a folder that holds fashion_mnist/" in message
     assert "datasets.load_dataset('zalando-datasets/fashion_mnist')" in message
+
+
+STORED_AT = 1_700_000_000  # one second for all files, as an archive unpacks them
+
+
+def prepare(root: Path, listed: bool, labels: list[int], pixels: np.ndarray) -> list[int]:
+    """Write a set under `root`, its files listed in README.md or not; gives the training labels that are read then."""
+    folder = root / "fashion_mnist"
+    paths = [write_split(folder, "train", [png(image) for image in pixels], labels)]
+    paths.append(write_split(folder, "test", [png(image) for image in pixels[:4]], [5, 6, 7, 9]))
+    if listed:
+        files = "".join(f"  - {{split: {path.name.split('-')[0]}, path: data/{path.name}}}\n" for path in paths)
+        (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: a\n  data_files:\n{files}---\n")
+    for path in paths:
+        os.utime(path, (STORED_AT, STORED_AT))
+    train, _ = in_memory(load(SPEC))
+    return train.labels.tolist()
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed in README.md", "not listed"])
+@pytest.mark.parametrize("moved", [True, False], ids=["another DATA_ROOT", "rewritten"])
+def test_what_is_read_are_the_files_that_are_there_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: np.ndarray, listed: bool, moved: bool
+) -> None:
+    for number, labels in enumerate([[0, 1, 2, 3, 4, 9], [5, 6, 7, 8, 9, 0]]):
+        root = tmp_path / (f"root{number}" if moved else "root")
+        monkeypatch.setenv("DATA_ROOT", str(root))
+        assert prepare(root, listed, labels, pixels) == labels
+
+
+def test_files_that_did_not_change_are_prepared_once(folder: Path) -> None:
+    load(SPEC)
+    tables = {path: path.stat().st_mtime_ns for path in (folder.parents[1] / "cache").rglob("*.arrow")}
+    (folder / ".DS_Store").write_text("")
+    load(SPEC)
+    assert {path: path.stat().st_mtime_ns for path in (folder.parents[1] / "cache").rglob("*.arrow")} == tables
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["same time", "new time"])
+def test_a_text_that_was_rewritten_is_read_again(folder: Path, kept: bool) -> None:
+    source = Hub("karpathy/tiny_shakespeare")
+    path = folder.parent / "plain" / "INPUT.TXT"
+    path.parent.mkdir()
+    for text in ("first\n", "other\n"):
+        path.write_text(text)
+        if kept:
+            os.utime(path, (STORED_AT, STORED_AT))
+        assert hub.load("plain", source)["train"]["text"][:] == [text]
+
+
+@pytest.mark.parametrize(("values", "kind"), [([True, False, True], "bool"), ([0, None, 1], "int64")])
+def test_labels_that_are_no_numbers_or_missing_are_named(folder: Path, values: list[Any], kind: str) -> None:
+    pictures = [png(image) for image in random_pixels(3, 28, 1)]
+    for split in ("train", "test"):
+        write_split(folder, split, pictures, values, label_type=kind)
+    wrong = next(index for index, value in enumerate(values) if type(value) is not int)
+    with pytest.raises(Refused, match=rf"column 'label' holds {values[wrong]} at sample {wrong}, not an integer"):
+        load(SPEC)
 
 
 def has_real(name: str) -> bool:
@@ -155,7 +259,6 @@ def test_the_real_data_sets_are_whole(
 
 
 def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
     from huggingface_hub import constants
 
     refusing = socket.create_server(("127.0.0.1", 0))

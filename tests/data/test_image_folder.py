@@ -3,13 +3,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
 from torchvision.datasets import ImageFolder
 
-from tests.data.small_sets import png, random_pixels, specification
+from tests.data.small_sets import in_memory, png, random_pixels, specification
 from train.data import catalog, image_folder, images
+from train.data.catalog import Hub
 from train.data.specification import Splits
 from train.engine.errors import Refused
 
@@ -49,8 +51,6 @@ def refusal(folder: Path) -> str:
 
 
 def test_classes_labels_and_order_are_those_of_torchvision(folder: Path) -> None:
-    import datasets
-
     data = image_folder.read(folder, "image", "label")
     assert list(data) == ["train", "validation"]
     for split, place in (("train", folder / "train"), ("validation", evaluation_of(folder))):
@@ -162,4 +162,94 @@ def test_files_that_are_no_images_are_left_out_and_named(folder: Path, capsys: p
     (folder / "train" / "n9" / "._n9_9.JPEG").write_bytes(b"")
     data = image_folder.read(folder, "image", "label")
     assert (data["train"].num_rows, data["validation"].num_rows) == (8, 4)
-    assert capsys.readouterr().out == f"left out, no image: {folder}/train/valprep.sh and 2 more\n"
+    assert f"left out, no image: {folder}/train/valprep.sh and 2 more\n" in capsys.readouterr().out
+
+
+def test_classes_named_by_integers_are_numbered_by_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in (f"{split}/{name}" for split in ("train", "val") for name in ("10", "2", "0", "11", "1")):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "1.PNG").write_bytes(png(random_pixels(1, 8, 3)[0]))
+    data = image_folder.read(tmp_path, "image", "label")
+    assert data["train"].features["label"].names == ["0", "1", "2", "10", "11"]
+    for split, place in (("train", "train"), ("validation", "val")):
+        files = [row["image"]["path"] for row in data[split].cast_column("image", datasets.Image(decode=False))]
+        assert files == [f"{tmp_path}/{place}/{name}/1.PNG" for name in (0, 1, 2, 10, 11)]
+        assert data[split]["label"][:] == [0, 1, 2, 3, 4]
+    expected = f"{tmp_path}: 5 classes numbered by the value of their names, from 0 to 11\n"
+    assert capsys.readouterr().out == expected
+    for split in ("train", "val"):
+        (tmp_path / split / "2").rename(tmp_path / split / "two")
+    assert image_folder.read(tmp_path, "image", "label")["train"].features["label"].names == [
+        "0",
+        "1",
+        "10",
+        "11",
+        "two",
+    ]
+    assert "5 classes numbered by their sorted names, from 0 to two" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_names_of_the_classes_go_with_the_batches() -> None:
+    assert load().classes == ("Zebra", "apple", "n10", "n9")
+
+
+@pytest.mark.parametrize("kind", ["empty", "missing"])
+def test_a_file_without_bytes_is_named_before_any_epoch(folder: Path, kind: str) -> None:
+    path = folder / "train" / "n10" / "n10_10.png"
+    path.unlink()
+    reason = "there is no such file"
+    if kind == "empty":
+        path.touch()
+        reason = "it is empty"
+    else:
+        path.symlink_to(folder / "nowhere.png")
+    with pytest.raises(Refused) as refused:
+        load()
+    assert str(refused.value) == f"sample 3 of the train split, {path}, is damaged: {reason}"
+
+
+MEMORY_SETS = [
+    name for name, entry in catalog.IMAGE_SETS.items() if isinstance(entry.source, Hub) and not entry.streamed
+]
+
+
+@pytest.mark.parametrize("name", MEMORY_SETS)
+@pytest.mark.parametrize("evaluation", ["test", "val"])
+def test_sets_in_memory_are_read_from_class_folders(
+    name: str, evaluation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    entry = catalog.IMAGE_SETS[name]
+    pictures = random_pixels(6, entry.size, entry.channels)
+    for split, numbers in (("train", range(4)), (evaluation, range(4, 6))):
+        for number in numbers:
+            path = tmp_path / name / split / ("cat", "dog")[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(pictures[number]))
+    splits = images.load(specification(name, classes=2, batch_size=2))
+    train, evaluated = in_memory(splits)
+    expected = pictures.reshape(6, entry.size, entry.size, entry.channels)
+    assert np.array_equal(train.images.numpy(), expected[[0, 2, 1, 3]])
+    assert np.array_equal(evaluated.images.numpy(), expected[[4, 5]])
+    assert (train.labels.tolist(), evaluated.labels.tolist()) == ([0, 0, 1, 1], [0, 1])
+    assert splits.classes == ("cat", "dog")
+    limited, _ = in_memory(images.load(specification(name, classes=2, batch_size=2, train_samples=2)))
+    assert limited.labels.tolist() == [0, 1]
+
+
+def test_a_damaged_file_of_a_set_in_memory_is_named_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    for place in ("train/a", "test/a"):
+        (tmp_path / "cifar10" / place).mkdir(parents=True)
+        (tmp_path / "cifar10" / place / "1.png").write_bytes(png(random_pixels(1, 32, 3)[0]))
+    path = tmp_path / "cifar10/train/a/2.png"
+    for content, problem in (
+        (b"", "is damaged: "),
+        (png(random_pixels(1, 16, 3)[0]), "has 16x16 pixels; allowed: 32x32"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(Refused, match=re.escape(f"sample 1 of the train split, {path}, {problem}")):
+            images.load(specification("cifar10", classes=1, batch_size=2))

@@ -168,8 +168,10 @@ def test_digits_have_the_promised_sizes_and_channels() -> None:
     assert next(splits.evaluation.epoch(0))["labels"].shape == (32,)
 
 
-def test_digits_are_split_without_overlap_and_by_class() -> None:
-    train, evaluation = digit_images(size=8, channels=1)
+@pytest.mark.parametrize(("loader", "evaluated"), [("digits", 360), ("digits_large_evaluation", 719)])
+def test_digits_are_split_without_overlap_and_by_class(loader: str, evaluated: int) -> None:
+    train, evaluation = digit_images(size=8, channels=1, loader=loader)
+    assert (len(train.labels), len(evaluation.labels)) == (1797 - evaluated, evaluated)
     digits = load_digits()
     expected = Counter(
         (np.round(image * 255 / 16).astype(np.uint8).tobytes(), int(label))
@@ -182,7 +184,7 @@ def test_digits_are_split_without_overlap_and_by_class() -> None:
     )
     assert split_images == expected
     for label in range(10):
-        share = 360 * int((torch.tensor(digits.target) == label).sum()) / 1797
+        share = evaluated * int((torch.tensor(digits.target) == label).sum()) / 1797
         assert abs(int((evaluation.labels == label).sum()) - share) <= 1
 
 

@@ -2,9 +2,14 @@
 
 import json
 import os
+import random
+import string
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from train.data import tokenizer
 from train.data.catalog import SHAKESPEARE
@@ -31,6 +36,41 @@ def test_a_trained_tokenizer_is_cached_and_read_again(capsys: pytest.CaptureFixt
     TrainedTokenizer(TEXTS, "bytes", 260)
     TrainedTokenizer(TEXTS, "words", 50)
     assert len(list(tokenizer.cache_folder().iterdir())) == 4
+
+
+def train_nothing(texts: Sequence[str], kind: str, size: int) -> Any:
+    return Tokenizer(models.BPE())
+
+
+def test_texts_divided_otherwise_or_another_recipe_are_not_taken_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    TrainedTokenizer(["film\0film"], "words", 60)
+    TrainedTokenizer(["film", "film"], "words", 60)
+    assert len(list(tokenizer.cache_folder().iterdir())) == 2
+    monkeypatch.setattr(tokenizer, "_train", train_nothing)
+    assert TrainedTokenizer(["film", "film"], "words", 60).size == 0
+
+
+@pytest.mark.parametrize(("kind", "size"), [("words", 200), ("bytes", 300)])
+def test_training_twice_gives_the_same_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, size: int
+) -> None:
+    """On texts in which many pairs are equally frequent."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choices(string.ascii_lowercase, k=7)) for _ in range(300)]
+    trained = []
+    for number in range(4):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(number)))
+        trained.append(TrainedTokenizer(texts, kind, size).tokenizer.get_vocab())
+    assert all(vocabulary == trained[0] for vocabulary in trained)
+
+
+def test_characters_within_words_are_no_special_tokens() -> None:
+    trained = TrainedTokenizer([*TEXTS, "##m"], "words", 80)
+    (sequence,) = trained.sequences(["film ##m"], None, 12).input_ids
+    tokens = [trained.tokenizer.id_to_token(token) for token in sequence]
+    assert tokens == ["[CLS]", "film", "#", "#", "m", "[SEP]"]
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

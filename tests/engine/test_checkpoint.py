@@ -200,3 +200,18 @@ def test_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
     torch.save({"weights": torch.ones(1)}, path)
     with pytest.raises(Refused, match=r"has format None"):
         checkpoint.load(path)
+
+
+def test_a_full_disk_that_torch_reports_as_a_position_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: object) -> None:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError:
+            raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 689344 vs 689232")  # noqa: B904
+
+    monkeypatch.setattr(torch, "save", write)
+    with pytest.raises(OSError, match=r"could not be written: No space left on device: '.*last\.pt'") as caught:
+        checkpoint.save(tmp_path / "last.pt", {})
+    assert caught.value.errno == 28

@@ -1,4 +1,6 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -7,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.engine.tiny import image_batches, make_trainer
 from train.engine import emulated_fp16 as emulation
-from train.engine.emulated_fp16 import emulated_fp16
+from train.engine.emulated_fp16 import emulate_fp16
 from train.engine.precision import Precision
 
 HALF = torch.float16
@@ -32,6 +35,15 @@ PRODUCTS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "transposed conv2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2), [(2, 3, 4, 4), (3, 4, 2, 2)]),
 }
 every_product = pytest.mark.parametrize(("operation", "shapes"), PRODUCTS.values(), ids=PRODUCTS)
+
+
+@contextmanager
+def emulated_fp16() -> Iterator[None]:
+    emulate_fp16(True)
+    try:
+        yield
+    finally:
+        emulate_fp16(False)
 
 
 def half_operands(shapes: list[tuple[int, ...]], seed: int = 0, scale: float = 1.0) -> list[Tensor]:
@@ -252,7 +264,7 @@ def test_it_is_what_fp16_means_on_every_cpu() -> None:
     assert Precision("bf16", CPU).describe().arithmetic == "native kernels"
 
 
-def test_it_is_active_in_backward_too_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_active_in_backward_too_and_not_in_another_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def noting(name: str, kernel: Callable[..., object]) -> Callable[..., object]:
@@ -262,6 +274,7 @@ def test_it_is_active_in_backward_too_and_nowhere_else(monkeypatch: pytest.Monke
 
         return noted
 
+    emulate_fp16(False)
     kernels = {name: noting(name, kernel) for name, kernel in emulation._kernels().items()}
     monkeypatch.setattr(emulation, "_kernels", lambda: kernels)
     precision, model = Precision("fp16", CPU), nn.Conv2d(1, 1, 1)
@@ -270,15 +283,49 @@ def test_it_is_active_in_backward_too_and_nowhere_else(monkeypatch: pytest.Monke
     assert seen == ["convolution"]
     precision.backward(loss)
     assert seen == ["convolution", "convolution_backward"]
-    model(torch.ones(1, 1, 2, 2)).sum().backward()
-    assert seen == ["convolution", "convolution_backward"], "outside the region PyTorch's own kernels run"
+    with Precision("bf16", CPU).forward():
+        model(torch.ones(1, 1, 2, 2)).sum()
+    assert seen == ["convolution", "convolution_backward"], "in another precision PyTorch's own kernels run"
 
 
-def test_a_region_ends_when_what_is_in_it_fails() -> None:
-    a = torch.full((1, 70000), 1.0, dtype=torch.float16)
-    with pytest.raises(ZeroDivisionError), emulated_fp16():
-        raise ZeroDivisionError
-    with emulated_fp16(), emulated_fp16():
-        inside = a @ a.T
-    assert torch.isinf(inside).all()
-    assert torch.equal((a.float() @ a.float().T), torch.full((1, 1), 70000.0))
+def test_its_kernels_are_registered_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate_fp16(False)
+    made: list[object] = []
+    library = torch.library.Library
+
+    def noted(*arguments: Any) -> torch.library.Library:
+        made.append(arguments)
+        return library(*arguments)
+
+    monkeypatch.setattr(torch.library, "Library", noted)
+    trainer = make_trainer("fp16")
+    for batch in image_batches(5):
+        trainer.step([batch])
+    assert made.count(("aten", "IMPL")) == 1
+
+
+class MixesDtypes(torch.autograd.Function):
+    """Saves its FP32 weight and multiplies with it in backward what autocast made fp16."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:
+        context.save_for_backward(weight)
+        return torch.mm(x.half(), weight.half())
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Any:
+        (weight,) = context.saved_tensors
+        return torch.mm(gradient, weight.T), None
+
+
+def test_operands_of_two_dtypes_are_refused_as_on_cuda() -> None:
+    x, weight = torch.ones(2, 3, requires_grad=True), torch.ones(3, 4)
+    with emulated_fp16():
+        product = MixesDtypes.apply(x, weight)
+        with pytest.raises(RuntimeError, match=r"the same dtype, but they are torch\.float16, torch\.float32"):
+            product.sum().backward()
+        for operation in (torch.mm, torch.matmul):
+            with pytest.raises(RuntimeError, match="same dtype"):
+                operation(x, weight.half())
+        with pytest.raises(RuntimeError, match="should be the same"):
+            F.conv2d(torch.ones(1, 1, 3, 3).half(), torch.ones(1, 1, 2, 2).half(), torch.ones(1))

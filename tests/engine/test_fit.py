@@ -13,6 +13,7 @@ from tests.engine.tiny import (
     Listed,
     assert_same,
     classify,
+    constant,
     falling,
     image_batches,
     make_trainer,
@@ -28,6 +29,7 @@ from train.engine.precision import Precision
 from train.engine.step import Batch, Trainer
 
 NAN, INF = float("nan"), float("inf")
+FP32 = Precision("fp32", CPU)
 
 
 def plan(steps: int, **changes: int) -> Plan:
@@ -419,3 +421,47 @@ def test_a_stop_between_two_batches_interrupts_the_evaluation() -> None:
     with pytest.raises(Interrupted, match="evaluating"):
         evaluate(tiny_net(), forward, score, Listed(image_batches(5)), Precision("fp32", CPU), lambda: len(seen) == 2)
     assert len(seen) == 2
+
+
+def test_a_frozen_batchnorm_stays_frozen_through_training_and_evaluation() -> None:
+    net = tiny_net()
+    net.norm.eval()
+    trainer = Trainer(
+        net, classify, F.cross_entropy, lambda batch: 1.0, [torch.optim.SGD(net.parameters(), 0.1)], constant, FP32
+    )
+    seen: list[bool] = []
+    mean = net.state_dict()["norm.running_mean"].clone()
+    net.norm.register_forward_pre_hook(lambda module, inputs: seen.append(module.training))
+    net.register_forward_pre_hook(lambda module, inputs: seen.append(module.training))
+    split = Listed(image_batches(2))
+
+    def score() -> None:
+        evaluate(net, classify, lambda *_: {}, split, FP32)
+
+    fit(trainer, split, Plan(4, eval_every=2), on_evaluate=score)
+    assert torch.equal(net.state_dict()["norm.running_mean"], mean)
+    training, evaluation = [True, False], [False, False]
+    assert seen == 2 * (2 * training + 2 * evaluation)
+
+
+def test_a_model_in_evaluation_mode_as_a_whole_is_trained_as_a_whole() -> None:
+    """As `from_pretrained` of transformers leaves one."""
+    net = tiny_net().eval()
+    trainer = Trainer(
+        net, classify, F.cross_entropy, lambda batch: 1.0, [torch.optim.SGD(net.parameters(), 0.1)], constant, FP32
+    )
+    fit(trainer, Listed(image_batches(1)), Plan(1))
+    assert all(module.training for module in net.modules())
+
+
+def test_modes_are_as_before_after_an_evaluation_that_fails() -> None:
+    net = tiny_net()
+    net.norm.eval()
+
+    def fail(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        evaluate(net, classify, fail, Listed(image_batches(1)), FP32)
+    assert net.training
+    assert not net.norm.training

@@ -1,7 +1,10 @@
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from tests.engine.tiny import CPU
 from train.engine.meter import MIB, Meter, PeakMemory
@@ -44,13 +47,15 @@ def test_samples_per_second_times_elapsed_is_samples() -> None:
     assert metrics["throughput/samples_per_sec"] * meter.seconds == pytest.approx(80)
 
 
-def test_tokens_per_second_stand_beside_samples_where_there_are_tokens() -> None:
+@pytest.mark.parametrize("count", [int, torch.tensor], ids=["known", "counted on the device"])
+def test_tokens_per_second_stand_beside_samples_where_there_are_tokens(count: Callable[[int], int | Tensor]) -> None:
     clock = Clock()
     meter = make_meter(1, clock)
     for tokens in (1000, 96, 64):  # the first is warm-up
         clock.now += 0.5
-        meter.step(8, 0.0, tokens)
+        meter.step(8, 0.0, count(tokens))
     metrics = meter.read()
+    assert (meter.state_dict()["tokens"], type(meter.state_dict()["tokens"])) == (160, int)
     assert metrics["throughput/tokens_per_sec"] == pytest.approx(160)
     assert metrics["throughput/samples_per_sec"] == pytest.approx(16)
     images = make_meter(0, clock)

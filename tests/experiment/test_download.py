@@ -80,9 +80,9 @@ def download(*arguments: str) -> int:
 def test_what_is_embedded_needs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert download("configs/resnet20_digits.yaml") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "data set digits: comes with the installed packages, nothing to fetch",
+        "data set digits_16x16: comes with the installed packages, nothing to fetch",
         "weights of resnet20: drawn at random, nothing to fetch",
-        "digits: 1437 samples to train on, 360 to evaluate",
+        "digits_16x16: 1078 samples to train on, 719 to evaluate",
     ]
 
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,17 +17,23 @@ import yaml
 
 from reports.records.config import Experiment, read_config
 from reports.records.environment import Source
+from reports.records.identity import Identity
 from tests.experiment.harness import TINY, AtCall, Outcome, folder_of, run, run_apart, snapshot
 from train.engine.errors import Refused
 from train.experiment import environment
 from train.experiment.config import load
-from train.experiment.folder import open_folder
+from train.experiment.folder import RunFolder, Wanted, open_folder
 
 
 def copy_of(outcome: Outcome, out: Path) -> Path:
     """A copy of a finished run in `out`, with its times, to be changed by a test; returns the folder."""
     precision, _, seed = outcome.folder.name.partition("-s")
     return shutil.copytree(outcome.folder, folder_of(out, TINY, precision, int(seed)))
+
+
+def opened(folder: Path, config: Experiment, precision: str) -> RunFolder:
+    """The folder as a run of seed 0 finds it that compares its configuration alone."""
+    return open_folder(folder, Wanted(config, precision, 0, Identity(), checkpoint_every=3), "auto")
 
 
 def test_the_folder_holds_the_files_of_the_contract(finished: Outcome) -> None:
@@ -38,6 +45,7 @@ def test_the_folder_holds_the_files_of_the_contract(finished: Outcome) -> None:
         "metrics.jsonl",
         "summary.json",
         "checkpoints/last.pt",
+        "checkpoints/previous.pt",
         "checkpoints/best.pt",
     }
 
@@ -61,7 +69,7 @@ def test_a_run_from_before_a_key_existed_is_found_again(finished: Outcome, tmp_p
     del recorded["fp32_modules"], recorded["scaler"]["min_scale"]
     (folder / "config.yaml").write_text(yaml.safe_dump(recorded))
     precision = folder.name.partition("-s")[0]
-    assert open_folder(folder, load(finished.folder / "config.yaml"), precision, 0, "auto").finished
+    assert opened(folder, load(finished.folder / "config.yaml"), precision).finished
     assert load(folder / "config.yaml").digest() == finished.summary.config_sha256
 
 
@@ -209,22 +217,78 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip, lambda path: path.write_bytes(b"")])
-@pytest.mark.parametrize("named", [True, False])
-def test_a_damaged_checkpoint_is_refused_by_name(
-    damage: Callable[[Path], object], named: bool, fp32: Outcome, tmp_path: Path
+DAMAGES = [_truncate, _flip, lambda path: path.write_bytes(b""), lambda path: path.unlink()]
+
+
+@pytest.mark.parametrize("damage", DAMAGES[:3])
+def test_a_damaged_checkpoint_that_was_named_is_refused_with_one_that_works(
+    damage: Callable[[Path], object], fp32: Outcome, tmp_path: Path
 ) -> None:
     folder = copy_of(fp32, tmp_path)
     (folder / "summary.json").unlink()  # an unfinished run
-    file = folder / "checkpoints" / "last.pt"
-    if named:
-        file = Path(shutil.copy(file, tmp_path / "other.pt"))
+    file = Path(shutil.copy(folder / "checkpoints" / "last.pt", tmp_path / "other.pt"))
     damage(file)
     before = snapshot(folder)
-    done = run(tmp_path, options=("--resume", str(file)) if named else ())
+    done = run(tmp_path, options=("--resume", str(file)))
     assert done.status == 2
     assert f"checkpoint {file} is damaged" in done.err
-    assert "--resume never" in done.err
+    last = folder / "checkpoints" / "last.pt"
+    assert done.err.endswith(f"; resume from {last} with --resume {last}, or start again with --resume never\n")
+    assert done.err.count("\n") == 1
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("generations", [("last",), ("last", "previous")])
+def test_an_older_checkpoint_takes_the_place_of_a_damaged_or_missing_one(
+    generations: tuple[str, ...], damage: Callable[[Path], object], fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    for name in generations:
+        damage(folder / "checkpoints" / f"{name}.pt")
+    done = run(tmp_path)
+    taken = folder / "checkpoints" / ("previous.pt" if generations == ("last",) else "best.pt")
+    assert f"warning: checkpoint {folder / 'checkpoints' / 'last.pt'} is " in done.out
+    assert f"; {taken} takes its place\n" in done.out
+    assert done.status == 0
+    assert done.numbers == fp32.numbers
+    assert done.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
+    assert done.summary.best == fp32.summary.best
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_a_run_whose_checkpoints_are_gone_is_not_silently_started_again(
+    summary: bool, fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    if summary:
+        stopped = fp32.summary.model_copy(update={"status": "interrupted"})
+        (folder / "summary.json").write_text(stopped.model_dump_json())
+        (folder / "metrics.jsonl").unlink()
+    else:
+        (folder / "summary.json").unlink()
+    for file in (folder / "checkpoints").iterdir():
+        file.unlink()
+    before = snapshot(folder)
+    done = run(tmp_path)
+    assert done.status == 2
+    missing = folder / "checkpoints" / "last.pt"
+    assert done.err == (
+        f"error: {folder} has trained, but its checkpoint checkpoints/{missing.name} is missing; "
+        "start again with --resume never\n"
+    )
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_finished_run_needs_no_checkpoint(damage: Callable[[Path], object], fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    for name in ("last", "previous", "best"):
+        damage(folder / "checkpoints" / f"{name}.pt")
+    before = snapshot(folder)
+    done = run(tmp_path)
+    assert (done.status, done.out) == (0, f"{folder}: finished already\n")
     assert snapshot(folder) == before
 
 
@@ -258,15 +322,87 @@ def test_resume_from_a_file_goes_on_from_its_step(fp32: Outcome, tmp_path: Path)
     rest = run(tmp_path / "rest", options=("--resume", str(half.folder / "checkpoints" / "last.pt")))
     assert rest.status == 0
     assert "resumes from step 6 of 12" in rest.out
-    assert rest.environment.attempts[0].from_step == 6
+    assert [attempt.from_step for attempt in rest.environment.attempts] == [0, 6], "the earlier attempt is part of it"
     assert list(rest.losses) == list(range(1, 13)), "the history comes along"
+
+
+def _without(*path: str) -> Callable[[dict[str, Any]], None]:
+    def remove(state: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            state = state[key]
+        del state[path[-1]]
+
+    return remove
+
+
+def _with(value: object, *path: str) -> Callable[[dict[str, Any]], None]:
+    def put(state: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            state = state[key]
+        state[path[-1]] = value
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [
+        (_without("trainer"), "is not one of a run: trainer: field required"),
+        (_without("history"), "is not one of a run: history: field required"),
+        (_without("identity", "config"), "is not one of a run: identity.config: field required"),
+        (_with(5, "identity", "config"), "is not one of a run: identity.config: input should be a valid object, not 5"),
+        (_without("identity", "config", "model"), "is not one of a run: model: field required"),
+        (_with(1, "extra"), "is not one of a run: extra: extra inputs are not permitted, not 1"),
+        (_with("x", "progress", "best"), 'is not one of a run: progress.best: input should be a valid number, not "x"'),
+        (_with(1, "progress", "extra"), "is not one of a run: progress.extra: extra inputs are not permitted, not 1"),
+        (_with([], "attempts"), "is not one of a run: attempts: list should have at least 1 item"),
+        (_with("x", "meter", "steps"), "is not one of a run: meter.steps"),
+        (_without("meter", "steps"), "does not fit this run: KeyError: 'steps'"),
+        (_without("trainer", "model"), "does not fit this run: KeyError: 'model'"),
+        (_with(None, "trainer", "model"), "does not fit this run: AttributeError: "),
+        (_without("trainer", "model", "fc.bias"), "does not fit this run: RuntimeError: "),
+        (_with(torch.zeros(3), "trainer", "model", "fc.bias"), "does not fit this run: RuntimeError: "),
+        (_with(torch.zeros(3), "trainer", "model", "other.weight"), "does not fit this run: RuntimeError: "),
+        (_with("x", "trainer", "step"), "does not fit this run: ValueError: "),
+        (_with([], "trainer", "optimizers"), "does not fit this run: ValueError: "),
+        (_with({}, "random"), "does not fit this run: KeyError: 'python'"),
+    ],
+)
+def test_a_checkpoint_with_other_parts_is_refused_in_one_line(
+    edit: Callable[[dict[str, Any]], None], fault: str, fp32: Outcome, tmp_path: Path
+) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    file = folder / "checkpoints" / "last.pt"
+    state = torch.load(file)
+    edit(state)
+    torch.save(state, file)
+    before = snapshot(folder)
+    done = run(tmp_path)
+    assert done.status == 2
+    assert done.err.startswith(f"error: checkpoint {file} {fault}")
+    assert done.err.count("\n") == 1
+    assert snapshot(folder) == before
+
+
+def test_the_best_weights_come_along_to_another_folder(fp32: Outcome, tmp_path: Path) -> None:
+    last = fp32.folder / "checkpoints" / "last.pt"
+    rest = run(tmp_path / "with", options=("--resume", str(last)))
+    assert rest.summary.best == fp32.summary.best
+    best = rest.folder / "checkpoints" / "best.pt"
+    assert best.read_bytes() == last.with_name("best.pt").read_bytes()
+    alone = shutil.copy(last, tmp_path / "alone.pt")
+    rest = run(tmp_path / "without", options=("--resume", str(alone)))
+    assert rest.status == 0
+    assert rest.summary.best == {"eval/accuracy": None}, "a best value has its weights, or is none"
+    assert not (rest.folder / "checkpoints" / "best.pt").exists()
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
 def test_a_folder_in_use_is_refused_to_another_process(resume: str, fp32: Outcome, tmp_path: Path, log: Path) -> None:
     folder = copy_of(fp32, tmp_path)
     before = snapshot(folder)
-    held = open_folder(folder, load(folder / "config.yaml"), "fp32", 0, "auto")
+    held = opened(folder, load(folder / "config.yaml"), "fp32")
     assert run_apart(tmp_path, log, options=("--resume", resume)) == 2
     assert f"output folder {folder} is in use by another process" in log.read_text()
     assert snapshot(folder) == before
@@ -274,67 +410,67 @@ def test_a_folder_in_use_is_refused_to_another_process(resume: str, fp32: Outcom
     assert run_apart(tmp_path, log) == 0
 
 
-@pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("damage", ["cut", "a line in the middle"])
-def test_metrics_that_lack_lines_of_the_checkpoint_are_refused(
-    damage: str, named: bool, fp32: Outcome, tmp_path: Path
-) -> None:
-    folder = copy_of(fp32, tmp_path)
-    (folder / "summary.json").unlink()
-    file, checkpoint = folder / "metrics.jsonl", folder / "checkpoints" / "last.pt"
-    lines = file.read_text().splitlines(keepends=True)
-    counted = len(fp32.rows) - 1  # compute-only throughput comes after the last checkpoint
-    file.write_text("".join(lines[:5] if damage == "cut" else [*lines[:3], lines[3][:9] + "\n", *lines[4:counted]]))
-    left = 5 if damage == "cut" else counted - 1
-    before = snapshot(folder)
-    done = run(tmp_path, options=("--resume", str(checkpoint)) if named else ())
-    assert done.status == 2
-    expected = f"{file} has {left} of the {counted} lines that belong to {checkpoint}; start again with --resume never"
-    assert done.err == f"error: {expected}\n"
-    assert snapshot(folder) == before
+def _doubled(lines: list[str]) -> list[str]:
+    return [*lines[:4], lines[3], *lines[4:]]
+
+
+def _swapped(lines: list[str]) -> list[str]:
+    return [*lines[:2], lines[3], lines[2], *lines[4:]]
+
+
+def _foreign(lines: list[str]) -> list[str]:
+    return [*lines[:3], '{"train/step": 3, "train/loss": 99.0}\n', *lines[3:]]
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"),
+    "damage",
     [
-        ('{"attempts": 5}', "attempts: input should be a valid list, not 5"),
-        ('{"attempts": null}', "attempts: input should be a valid list, not null"),
-        ('{"attempts": [{}, "x"]}', "attempts.1: input should be a valid object"),
-        ('{"run_id": 7}', "run_id: input should be a valid string, not 7"),
-        ('["attempts"]', "input should be a valid object"),
-        ('{"attempts": [', "not readable as JSON: Expecting value"),
+        lambda lines: lines[:5],
+        lambda lines: [*lines[:3], lines[3][:9] + "\n", *lines[4:]],
+        lambda lines: [*lines[:3], *lines[4:]],
+        lambda lines: [],
+        _doubled,
+        _swapped,
+        _foreign,
     ],
 )
-def test_an_environment_of_another_shape_is_refused_by_name(
-    content: str, fault: str, fp32: Outcome, tmp_path: Path
+@pytest.mark.parametrize("named", [True, False])
+def test_a_run_resumes_whatever_became_of_its_metrics(
+    damage: Callable[[list[str]], list[str]], named: bool, fp32: Outcome, tmp_path: Path
+) -> None:
+    stopped = run(tmp_path, forward=AtCall(8, functools.partial(signal.raise_signal, signal.SIGTERM)))
+    file = stopped.folder / "metrics.jsonl"
+    file.write_text("".join(damage(file.read_text().splitlines(keepends=True))))
+    last = stopped.folder / "checkpoints" / "last.pt"
+    done = run(tmp_path, options=("--resume", str(last)) if named else ())
+    assert done.status == 0
+    assert f"warning: {file} is restored from the checkpoint\n" in done.out
+    assert done.numbers == fp32.numbers
+    assert done.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
+    assert done.summary.best == fp32.summary.best
+
+
+@pytest.mark.parametrize("content", ['{"attempts": 5}', '{"run_id": 7}', '{"attempts": [', "{}", "", None])
+@pytest.mark.parametrize("name", ["environment.json", "config.yaml"])
+def test_a_run_resumes_whatever_became_of_what_it_began_with(
+    name: str, content: str | None, fp32: Outcome, tmp_path: Path
 ) -> None:
     folder = copy_of(fp32, tmp_path)
     (folder / "summary.json").unlink()
-    (folder / "environment.json").write_text(content)
-    before = snapshot(folder)
-    done = run(tmp_path)
-    assert done.status == 2
-    assert done.err.startswith(f"error: {folder / 'environment.json'}: {fault}")
-    assert done.err.endswith("; move it away to continue without the record of earlier attempts\n")
-    assert done.err.count("\n") == 1
-    assert snapshot(folder) == before
-
-
-@pytest.mark.parametrize("content", ["{}", '{"cpu": {}}', None])
-def test_an_environment_without_its_parts_starts_again(content: str | None, fp32: Outcome, tmp_path: Path) -> None:
-    folder = copy_of(fp32, tmp_path)
-    (folder / "summary.json").unlink()
-    (folder / "environment.json").unlink()
+    (folder / name).unlink()
     if content is not None:
-        (folder / "environment.json").write_text(content)
+        (folder / name).write_text(content)
     done = run(tmp_path)
     assert done.status == 0
-    assert [attempt.from_step for attempt in done.environment.attempts] == [12]
+    assert [attempt.from_step for attempt in done.environment.attempts] == [0, 12]
+    assert done.environment.run_id == fp32.environment.run_id
     assert done.environment.cpu == fp32.environment.cpu
+    assert load(folder / "config.yaml") == load(fp32.folder / "config.yaml")
 
 
 def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outcome, tmp_path: Path) -> None:
     folder = copy_of(fp32, tmp_path)
+    shutil.rmtree(folder / "checkpoints")
     (folder / "config.yaml").write_text("model: [resnet")
     done = run(tmp_path)
     assert done.status == 2
@@ -344,6 +480,7 @@ def test_an_unreadable_configuration_in_the_folder_is_refused_by_name(fp32: Outc
 
 def test_an_empty_configuration_in_the_folder_is_refused_by_name(fp32: Outcome, tmp_path: Path) -> None:
     folder = copy_of(fp32, tmp_path)
+    shutil.rmtree(folder / "checkpoints")
     (folder / "config.yaml").write_text("")
     with pytest.raises(Refused, match=r"config\.yaml: .*--resume never"):
-        open_folder(folder, load(TINY), "fp32", 0, "auto")
+        opened(folder, load(TINY), "fp32")

@@ -1,5 +1,6 @@
 """A disk that takes no more, for which /dev/full stands in: one message, and what was saved stays good."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ def no_room_for(path: Path) -> None:
     """The next file that is written in the place of `path` finds the disk full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_name(path.name + ".partial").symlink_to("/dev/full")
+
+
+def no_more_room_in(path: Path) -> None:
+    """From now on what this process writes to the open file `path` finds the disk full."""
+    number = next(int(link.name) for link in Path("/proc/self/fd").iterdir() if os.readlink(link) == str(path))
+    full = os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, number)
+    os.close(full)
 
 
 @pytest.fixture
@@ -48,8 +57,7 @@ def test_no_room_for_a_checkpoint(name: str, folder: Path, fp32: Outcome, tmp_pa
 
 
 def test_no_room_for_a_line_of_metrics(folder: Path, tmp_path: Path) -> None:
-    no_room_for(folder / "metrics.jsonl")  # empty at first, so that only the first line finds the disk full
-    done = run(tmp_path)
+    done = run(tmp_path, forward=AtCall(1, lambda: no_more_room_in(folder / "metrics.jsonl")))
     assert done.status == 1
     assert done.err == f"error: [Errno 28] {FULL}: '{folder / 'metrics.jsonl'}'\n"
     assert done.summary.status == "failed"
@@ -61,7 +69,7 @@ def test_no_room_for_the_history_leaves_the_lines_that_are_there(tmp_path: Path)
     path.write_text('{"train/step": 1}\n')
     no_room_for(path)
     with pytest.raises(OSError, match=rf"{FULL}: '{path}'"):
-        RunRecord(tmp_path, [{"train/step": 1}], KeepingTracker())
+        RunRecord(tmp_path, '{"train/step": 1}\n', KeepingTracker())
     assert path.read_text() == '{"train/step": 1}\n'
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 

@@ -1,3 +1,4 @@
+import copy
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +9,15 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from tests.engine.tiny import CPU, tiny_net
+from tests.engine.tiny import (
+    CPU,
+    assert_same,
+    image_batches,
+    make_trainer,
+    moved_by_a_step,
+    poisoned,
+    tiny_net,
+)
 from tests.experiment.harness import run
 from train.engine.errors import Refused
 from train.engine.precision import Precision
@@ -179,9 +188,84 @@ def test_an_argument_that_the_class_lacks_or_refuses_is_refused(
         built(name, **settings)
 
 
-@pytest.mark.parametrize(("fused", "expected"), [(None, False), (False, False), (True, True)])
-def test_fused_is_off_on_a_cpu_unless_asked_for(fused: bool | None, expected: bool) -> None:
-    assert built("adamw", fused=fused).defaults["fused"] is expected
+@pytest.mark.parametrize(
+    ("name", "fused", "expected"),
+    [
+        *(("adamw", None, True), ("adam", None, True), ("sgd", None, False), ("adagrad", None, False)),
+        *(("adamw", False, False), ("sgd", True, True)),
+    ],
+)
+def test_adam_and_adamw_are_fused_on_a_cpu_and_others_when_asked_for(
+    name: str, fused: bool | None, expected: bool
+) -> None:
+    assert built(name, fused=fused).defaults["fused"] is expected
+
+
+def test_a_fused_step_is_not_taken_where_foreach_is_asked_for() -> None:
+    assert built("adamw", arguments={"foreach": True}).defaults["fused"] is False
+
+
+class Bare(nn.Module):
+    """One parameter, called weight."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+
+COLUMNS = torch.arange(24.0).reshape(4, 6)[:, ::2]  # its gradients have other strides
+
+
+@pytest.mark.parametrize("weight", [COLUMNS, torch.ones(3, dtype=torch.complex64)], ids=["strides", "complex"])
+def test_a_parameter_that_a_fused_step_would_update_wrongly_is_never_given_to_it(weight: torch.Tensor) -> None:
+    assert built("adamw", model=Bare(weight)).defaults["fused"] is False
+    frozen = Bare(weight)
+    frozen.weight.requires_grad_(False)
+    assert built("adamw", model=nn.ModuleList([frozen, nn.Linear(3, 3)])).defaults["fused"] is True
+    message = r"^optimizer\.fused: true needs dense floating-point parameters, unlike '0\.weight'; allowed: false$"
+    with pytest.raises(Refused, match=message):
+        built("adamw", fused=True, model=nn.Sequential(Bare(weight)))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("weight", [torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(0)), COLUMNS])
+def test_the_default_adamw_takes_the_steps_of_the_plain_one(weight: torch.Tensor, channels_last: bool) -> None:
+    layout = torch.channels_last if channels_last and weight.ndim == 4 else torch.preserve_format
+    models = [Bare(weight.detach().clone(memory_format=layout) if weight.ndim == 4 else weight) for _ in range(2)]
+    optimizers = [built("adamw", model=models[0]), built("adamw", fused=False, model=models[1])]
+    factor = torch.linspace(-1, 1, weight.numel()).reshape(weight.shape)  # of each element another
+    for _ in range(3):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            (model.weight * factor).square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(models[0].weight, models[1].weight)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_a_fused_run_with_a_skipped_step_resumes_bit_for_bit(name: str) -> None:
+    """On a CPU in fp16, where the scaler hands its flag to the fused kernel."""
+
+    def trainer() -> Trainer:
+        model = tiny_net()
+        optimizer = built(name, model=model)
+        assert optimizer.defaults["fused"]
+        return make_trainer("fp16", model, [optimizer], clip_norm=1.0, ema_decay=0.9, init_scale=1024.0)
+
+    first, second, third = image_batches(3)
+    straight = trainer()
+    straight.step([first])
+    before = moved_by_a_step(straight)
+    straight.step([poisoned(second, math.inf)])
+    assert_same(moved_by_a_step(straight), before)
+    resumed = trainer()
+    resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
+    for one in (straight, resumed):
+        one.step([second])
+        one.step([third])
+    assert (resumed.step_count, resumed.applied_step) == (4, 3)
+    assert_same(moved_by_a_step(resumed), moved_by_a_step(straight))
+    assert resumed.optimizers[0].state_dict()["state"][0]["step"] == 3
 
 
 @pytest.mark.parametrize(("name", "expected"), [("sgd", True), ("adamw", True), ("adagrad", True), ("rmsprop", None)])

@@ -117,7 +117,7 @@ def test_a_mean_over_several_steps_says_how_many_were_not_finite(tmp_path: Path)
 
 
 def test_each_line_is_on_disk_when_log_returns(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, [], KeepingTracker())
+    record = RunRecord(tmp_path, "", KeepingTracker())
     for step in (1, 2):
         record.log(step, {"train/loss": 1.0 / step})
         assert (tmp_path / "metrics.jsonl").read_text().count("\n") == step
@@ -125,19 +125,20 @@ def test_each_line_is_on_disk_when_log_returns(tmp_path: Path) -> None:
 
 
 def test_a_value_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, [], KeepingTracker())
+    record = RunRecord(tmp_path, "", KeepingTracker())
     record.log(1, {"throughput/samples_per_sec": None})
     record.close(Summary(), 0)
     assert read_lines(tmp_path / "metrics.jsonl") == ([{"train/step": 1}], 0)
 
 
 def test_lines_after_the_resumed_step_are_dropped(tmp_path: Path) -> None:
-    first = RunRecord(tmp_path, [], KeepingTracker())
+    first = RunRecord(tmp_path, "", KeepingTracker())
     for step in range(1, 9):
         first.log(step, {"train/loss": 1.0})
     first.file.close()
     tracker = KeepingTracker()
-    second = RunRecord(tmp_path, read_lines(tmp_path / "metrics.jsonl")[0][:5], tracker)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    second = RunRecord(tmp_path, "".join(lines[:5]), tracker)
     assert steps_of(tmp_path / "metrics.jsonl") == [1, 2, 3, 4, 5]
     assert [row["train/step"] for row in tracker.rows] == [1, 2, 3, 4, 5]
     for step in range(6, 13):

@@ -7,7 +7,9 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reports.analysis.run import read_run
 from reports.records.config import Experiment
 from reports.records.summary import Steps
 from tests.experiment.harness import (
@@ -36,7 +39,7 @@ from tests.experiment.harness import (
 )
 from train import resnet
 from train.cli import terminal
-from train.engine.step import Batch
+from train.engine.step import Batch, Trainer
 from train.experiment import run as run_module
 from train.experiment.config import load
 from train.experiment.folder import RunFolder, open_folder
@@ -441,6 +444,50 @@ def test_the_next_run_of_the_process_is_not_touched_by_a_failed_one(fp32: Outcom
     assert_same_run(run(tmp_path), fp32)
 
 
+@pytest.mark.parametrize("log_every", [1, 10])
+def test_fp16_that_ends_on_losses_that_are_not_finite_has_diverged(log_every: int, tmp_path: Path) -> None:
+    steps = ("max_steps=8", f"log_every={log_every}", "eval_every=8", "checkpoint_every=8")
+    done = run(tmp_path, *steps, precision="fp16", forward=Poisoned(range(5, 9)))
+    assert done.status == 3
+    assert done.err == "diverged: step 8: the last 4 steps were skipped, with a loss of nan\n"
+    assert done.summary.status == "diverged"
+    assert done.summary.steps == Steps(planned=8, attempted=8, applied=4)
+
+
+def test_fp16_of_which_no_step_was_applied_has_diverged(tmp_path: Path) -> None:
+    done = run(tmp_path, "scaler.init_scale=1.0e+38", precision="fp16")
+    assert done.summary.steps == Steps(planned=12, attempted=12, applied=0)
+    assert done.status == 3
+    assert done.err == "diverged: step 12: none of the steps was applied\n"
+    assert "train/loss" not in done.rows[-1], "the window after the last step is empty and has no loss"
+    assert done.figure("train/loss") > 0
+
+
+def test_one_skipped_step_at_the_end_of_fp16_counts(tmp_path: Path) -> None:
+    done = run(tmp_path, precision="fp16", forward=Poisoned(range(12, 13)))
+    assert done.status == 0
+    assert math.isnan(done.losses[12])
+    assert done.summary.skipped_steps == 1
+    counted = read_run(done.folder.parent, "fp16", 0)
+    assert (counted.status, counted.reason) == ("finished", None)
+
+
+def test_weights_whose_loss_is_not_finite_are_never_the_best(tmp_path: Path) -> None:
+    def overflowing(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits, labels = image_classification.forward(model, batch)
+        first = not model.training and len(evaluated) < 5  # one batch of the trial run, four of an evaluation
+        evaluated.extend([1] * (not model.training))
+        return (logits * math.nan if first else logits), labels
+
+    evaluated: list[int] = []
+    done = run(tmp_path, forward=overflowing)
+    assert done.status == 0
+    assert math.isnan(done.column("eval/loss")[6])
+    assert math.isfinite(done.column("eval/accuracy")[6])
+    assert done.summary.best == {"eval/accuracy": done.column("eval/accuracy")[12]}
+    assert torch.load(done.folder / "checkpoints" / "best.pt")["trainer"]["step"] == 12
+
+
 def test_skips_in_the_summary_are_the_flagged_rows(tmp_path: Path) -> None:
     done = run(tmp_path, "scaler.init_scale=1099511627776", "max_steps=40", precision="fp16")
     assert done.status == 0
@@ -519,3 +566,20 @@ def test_a_run_as_short_as_the_warm_up_has_no_throughput_but_a_reason(tmp_path: 
 def test_a_measured_throughput_has_no_reason_why_not(fp32: Outcome) -> None:
     assert fp32.figure("throughput/samples_per_sec") > 0
     assert "throughput/reason" not in fp32.summary.final
+
+
+def test_compute_throughput_counts_all_micro_batches_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which every step takes one second."""
+    taken: list[int] = []
+    step = Trainer.step
+
+    def counted(self: Trainer, micro_batches: Sequence[Batch]) -> None:
+        taken.append(len(micro_batches))
+        step(self, micro_batches)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: float(len(taken))))
+    done = run(tmp_path, "accumulate=3", "max_steps=1", "eval_every=1")
+    assert done.status == 0, done.err
+    assert set(taken) == {3}
+    assert done.figure("throughput/compute_samples_per_sec") == 3 * 8

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from reports.records.benchmark import Benchmark
+from reports.records.benchmark import Start
 from tests.experiment.harness import TINY, Outcome, build
 from train import check
 from train.experiment import benchmark as benchmark_module
@@ -35,10 +35,10 @@ def setups(monkeypatch: pytest.MonkeyPatch) -> list[Setup]:
     return made
 
 
-def measured(precisions: list[str]) -> Benchmark:
+def measured(precisions: list[str]) -> Start:
     config = SCRIPT.read(TINY, ())
     monitor: Callable[[int, str], range] = lambda rounds, title: range(2)  # noqa: E731
-    return benchmark_module.benchmark(SCRIPT, config, precisions, torch.device("cpu"), counted=monitor)
+    return benchmark_module.measure(SCRIPT, config, precisions, torch.device("cpu"), counted=monitor)
 
 
 def test_a_run_has_the_weights_the_data_and_the_plan_of_its_setup(finished: Outcome) -> None:
@@ -60,7 +60,9 @@ def test_preflight_and_benchmark_wire_what_a_run_does(
     assert [one.precision.name for one in setups] == ["fp32", "bf16", "fp16"]
     record = measured(["fp32", "bf16"])
     assert [one.precision.name for one in setups[3:]] == ["fp32", "bf16"]
-    assert record.config_sha256 == fp32.summary.config_sha256
+    assert list(record.seconds) == ["fp32", "bf16"]
+    under = benchmark_module.conditions(setups[0].script, setups[0].config, setups[0].device, smoke=False)
+    assert (under.config_sha256, under.device) == (fp32.summary.config_sha256, fp32.summary.device)
     for one in setups:
         assert one.initial_weights == fp32.summary.initial_weights_sha256
         assert one.data.train.digest() == fp32.summary.data_order_sha256

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.experiment.harness import TINY
-from train.data.tokens import IGNORED
+from train.data.specification import DataSpec
+from train.data.tokens import IGNORED, BlockBatches, Encoded, EncodedSplit, SequenceBatches
 from train.engine.errors import EngineFault
 from train.engine.precision import Precision
 from train.engine.step import Trainer
@@ -85,6 +86,24 @@ def test_a_perplexity_beyond_float64_is_infinite() -> None:
     logits = torch.tensor([[[1000.0, 0.0], [1000.0, 0.0]]])
     totals = tasks.language_modelling.score(logits, torch.tensor([[1, 1]]))
     assert tasks.language_modelling.summarise(totals) == {"eval/loss": 1000.0, "eval/perplexity": math.inf}
+
+
+def test_tokens_are_counted_without_padding() -> None:
+    """Against the lengths of the texts themselves, for labels, targets to generate, and text in blocks."""
+    lengths, targets = [3, 1, 6, 2], [2, 4, 1, 1]
+    texts = Encoded([[5] * length for length in lengths])
+    answers = [[7] * length for length in targets]
+    spec = DataSpec(name="any", batch_size=2, seed=0, device=CPU)
+    for split, task, expected in (
+        (EncodedSplit(texts, torch.arange(4)), tasks.sequence_classification, sum(lengths)),
+        (EncodedSplit(texts, answers), tasks.sequence_to_sequence, sum(lengths) + sum(targets)),
+        (EncodedSplit(Encoded([[5] * 3] * 4), torch.arange(4)), tasks.sequence_classification, 12),
+    ):
+        batches = SequenceBatches(split, spec, padding=0, training=True)
+        assert sum(int(task.tokens(batch)) for batch in batches.epoch(0)) == expected
+    blocks = BlockBatches(torch.arange(58), 8, spec, training=True)
+    assert sum(int(tasks.language_modelling.tokens(batch)) for batch in blocks.epoch(0)) == 8 * blocks.samples
+    assert tasks.image_classification.tokens({"images": torch.zeros(2, 3, 4, 4), "labels": torch.zeros(2)}) == 0
 
 
 class Reader(nn.Module):

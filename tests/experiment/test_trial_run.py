@@ -1,5 +1,6 @@
 """What a model or its data do wrong is said before any work: exit 2, one message that names the place, no traceback."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from reports.records.config import Experiment
 from tests.experiment.harness import ROOT, TinyNet, run
 from train.cli.scripts import script_of
+from train.engine.copies import copied
 from train.engine.saved_for_backward import trial_pass
 from train.experiment.preflight import trial_run
-from train.experiment.setup import digest_of, setup
+from train.experiment.setup import Script, digest_of, setup
 
 
 class Returning(TinyNet):
@@ -128,7 +130,79 @@ def test_watching_adds_nothing_to_what_is_saved_for_backward(config: str, precis
     wired = setup(script, script.read(path, overrides), precision, 0, cpu)
     trainer, batch = wired.trainer, next(wired.data.train.epoch(0))
     state = torch.get_rng_state()
-    plain = trial_pass(trainer.model, trainer.forward, trainer.loss, batch, trainer.precision)
+    plain = trial_pass(copied(trainer.model), trainer.forward, trainer.loss, batch, trainer.precision)
     assert trial_run(trainer, wired.task.score, batch, batch, wired.config.num_classes) == plain
     assert digest_of(wired.model) == wired.initial_weights
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class Learning(TinyNet):
+    """Fills a table in its first pass, registers a buffer, makes one larger, assigns one and counts its calls."""
+
+    centre: Tensor
+    seen: Tensor
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__(classes)
+        self.register_buffer("table", torch.zeros(10))
+        self.register_buffer("centre", torch.zeros(2))
+        self.register_buffer("seen", torch.zeros(1))
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 1:
+            self.table = torch.arange(10.0)
+            self.register_buffer("scale", torch.ones(1))
+        self.centre = self.centre + images.detach().mean()
+        self.seen = torch.cat([self.seen, torch.rand(1)])
+        return super().forward(images) + self.table
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_trial_leaves_no_buffer_no_counter_no_mode_and_no_random_state(precision: str, cpu: torch.device) -> None:
+    path = ROOT / "configs" / "resnet20_digits.yaml"
+    overrides = ["batch_size=4", "data.train_samples=8", "data.eval_samples=8"]
+    script = Script(lambda config: Learning(), script_of(path, overrides).task)
+    wired = setup(script, script.read(path, overrides), precision, 0, cpu)
+    model, batch, state = wired.model, next(wired.data.train.epoch(0)), torch.get_rng_state()
+    buffers = {name: (id(buffer), buffer.clone()) for name, buffer in model.named_buffers()}
+    next(model.children()).eval()
+    modes = [module.training for module in model.modules()]
+    trial_run(wired.trainer, wired.task.score, batch, batch, 10)
+    after = {name: (id(buffer), buffer) for name, buffer in model.named_buffers()}
+    assert after.keys() == buffers.keys()
+    assert all(after[name][0] == identity for name, (identity, _) in buffers.items())
+    assert all(torch.equal(after[name][1], value) for name, (_, value) in buffers.items())
+    assert isinstance(model, Learning)
+    assert model.calls == 0
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Locked(TinyNet):
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__(classes)
+        self.lock = threading.Lock()
+
+
+def test_a_model_that_cannot_be_copied_is_refused_before_any_work(tmp_path: Path) -> None:
+    refused = run(tmp_path, precision="bf16", build=lambda _: Locked())
+    assert refused.status == 2
+    assert "the model cannot be copied" in refused.err
+    assert "lock" in refused.err
+
+
+class Complex(TinyNet):
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__(classes)
+        self.phase = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images) * self.phase.abs()
+
+
+def test_complex_weights_are_refused_by_name(tmp_path: Path) -> None:
+    refused = run(tmp_path, precision="fp32", build=lambda _: Complex())
+    assert refused.status == 2
+    assert "parameter 'phase' is complex" in refused.err

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.analysis.comparison import compare
-from reports.records.benchmark import Benchmark
+from reports.records.benchmark import Benchmark, Start
 from reports.records.comparison import Comparison, Plan, Row
 from reports.records.config import Data, Experiment, Schedule, Sgd
 from reports.records.environment import Environment, Source
@@ -122,11 +122,14 @@ def write_evaluations(run: Path, *evaluations: dict[str, float]) -> None:
 
 
 def write_benchmark(folder: Path, **seconds: list[float]) -> None:
-    """benchmark.json with blocks of 10 steps of 8 samples."""
-    benchmark = Benchmark(
-        samples_per_step=8, block_steps=10, git=COMMIT, config_sha256="c" * 64, device=CPU, seconds=seconds
-    )
-    write_record(folder / "benchmark.json", benchmark)
+    """benchmark.json with three equal process starts, of blocks of 10 steps of 8 samples."""
+    write_starts(folder, *[seconds] * 3)
+
+
+def write_starts(folder: Path, *starts: dict[str, list[float]]) -> None:
+    """benchmark.json with these seconds of each process start."""
+    measured = [Start(samples_per_step=8, block_steps=10, git=COMMIT, seconds=seconds) for seconds in starts]
+    write_record(folder / "benchmark.json", Benchmark(config_sha256="c" * 64, device=CPU, starts=measured))
 
 
 def write_three(folder: Path, seeds: int = 3, smoke: bool = False) -> None:

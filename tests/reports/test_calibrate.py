@@ -1,6 +1,7 @@
 """The rates of wrong verdicts: at most 5% false alarms, and a loss of two margins found in nine of ten."""
 
 import math
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from reports import calibrate
 from reports.analysis import calibration
 from reports.analysis.statistics import DEFAULT_SEEDS
-from reports.records.calibration import Calibration, PairedBlocks
+from reports.records.calibration import SPEED_STARTS, Calibration, SpeedCalibration
 from reports.records.environment import Machine, Source
 from reports.records.files import write_record
 
@@ -46,18 +47,20 @@ def test_real_comparisons_take_each_run_once() -> None:
     assert found["WORSE"] == 1
 
 
-def test_intervals_of_speed_are_counted() -> None:
-    level, noisy = [1.0] * 21, list(np.random.default_rng(0).lognormal(0, 0.02, 21))
-    speed = [PairedBlocks(first=level, second=noisy), PairedBlocks(first=level, second=[2.0] * 21)]
-    assert calibration.intervals_holding_one(record(speed=speed)) == 1
+def test_each_process_start_is_in_one_interval_of_speed() -> None:
+    ratios = [0.01, -0.01, 0.005, 0.5, 0.5, 0.51, -0.02, 0.03, 0.0, 9.0]  # the last one is in no group of three
+    assert calibration.intervals_holding_one(ratios, 3) == (2, 3)
+    assert calibration.intervals_holding_one(ratios, 5) == (2, 2)
+    assert calibration.intervals_holding_one(ratios[:2], 3) == (0, 0)
 
 
 def test_the_rates_are_the_same_every_time_and_say_what_is_missing() -> None:
-    assert calibration.rates(None, "no record") == calibration.rates(None, "no record")
-    assert "Real runs: no record; " in calibration.rates(None, "no record").notes[-1]
-
-
-SAME_SPEED = PairedBlocks(first=[1.0, 1.0], second=[1.0, 1.0])
+    missing = calibration.rates(None, "no record", None, "no starts")
+    assert missing == calibration.rates(None, "no record", None, "no starts")
+    assert missing.notes[-2:] == [
+        "Real runs: no record; `python -m scripts.run_calibration` makes or completes a record.",
+        "Real process starts: no starts; `python -m scripts.run_speed_calibration` makes or completes a record.",
+    ]
 
 
 def record(**changes: object) -> Calibration:
@@ -70,18 +73,37 @@ def record(**changes: object) -> Calibration:
         margin=0.005,
         eval_samples=1000,
         accuracies=[0.9, 0.901, 0.9, 0.901] * 12,
-        speed=[SAME_SPEED] * 12,
         environment=Machine(git=Source(commit="1234", dirty=False)),
     )
     return whole.model_copy(update=changes)
 
 
-def notes(record: Calibration | None) -> str:
-    return "\n".join(calibration.rates(record).notes)
+GOOD, BAD = [0.01, -0.01, 0.005], [0.5, 0.5, 0.51]  # intervals that hold 1 (a logarithm of 0) and do not
+
+
+def starts(**changes: object) -> SpeedCalibration:
+    """Of 40 groups of three process starts, of which two do not hold 1."""
+    whole = SpeedCalibration(
+        experiment="tiny",
+        config_sha256="c" * 64,
+        smoke=False,
+        block_seconds=0.1,
+        log_ratios=[*GOOD * 38, *BAD * 2],
+        environment=Machine(git=Source(commit="1234", dirty=False)),
+    )
+    return whole.model_copy(update=changes)
+
+
+def rates_of(record: Calibration | None, speed: SpeedCalibration | None = None) -> calibration.Rates:
+    return calibration.rates(record, "no record", speed, "no record")
+
+
+def notes(record: Calibration | None, speed: SpeedCalibration | None = None) -> str:
+    return "\n".join(rates_of(record, speed).notes)
 
 
 def real_rows(record: Calibration | None) -> list[list[str]]:
-    return [rate.cells for rate in calibration.rates(record).rows if rate.comparison.startswith("real")]
+    return [rate.cells for rate in rates_of(record).rows if rate.comparison.startswith("real")]
 
 
 def test_a_record_that_keeps_every_limit_says_so() -> None:
@@ -95,21 +117,29 @@ def test_a_record_that_keeps_every_limit_says_so() -> None:
     # Clopper and Pearson: of 0 in 12 the upper end is 1 - 0.025^(1/12).
     assert f"a rate between 0% and {1 - 0.025 ** (1 / 12):.0%} with 95% confidence: kept." in found
     assert "Real runs, losses found: 12 of 12, a rate between " in found
-    assert "Real runs, intervals of speed that hold 1: 12 of 12, a rate between " in found
     assert "NOT kept" not in found
 
 
+def test_the_coverage_of_speed_intervals_is_counted_with_its_own_interval() -> None:
+    found = rates_of(None, starts()).notes
+    # Clopper and Pearson's 95% interval of 38 in 40 is 83.1% to 99.4%.
+    counted = "38 of 40, a rate between 83% and 99% with 95% confidence: kept."
+    assert found[-2] == f"Intervals of speed over 3 starts that hold 1: {counted}"
+    assert found[-1].startswith("Intervals of speed over 5 starts that hold 1: 23 of 24, ")
+    deviation = statistics.stdev(starts().log_ratios)
+    assert f"Real process starts: tiny; deviation over starts {deviation:.2%}." in found
+    few = rates_of(None, starts(log_ratios=[*GOOD * 30, *BAD * 10])).notes[-2]
+    assert few.startswith("Intervals of speed over 3 starts that hold 1: 30 of 40, a rate between 59% and 87% ")
+    assert few.endswith(": NOT kept.")
+
+
 def test_a_record_that_breaks_a_limit_says_so() -> None:
-    # One in twelve is more than 5%, and two in twelve are more than 10%.
-    alarm, unlike = [0.9, 0.9, 0.8, 0.8], PairedBlocks(first=[1.0, 1.0], second=[2.0, 2.0])
-    broken = record(accuracies=alarm + record().accuracies[4:], speed=[unlike] * 2 + [SAME_SPEED] * 10)
-    alarms, _, intervals = calibration.rates(broken).notes[-3:]
+    alarm = [0.9, 0.9, 0.8, 0.8]  # one in twelve is more than 5%
+    alarms = rates_of(record(accuracies=alarm + record().accuracies[4:])).notes[2]
     assert alarms.startswith("Real runs, false alarms: 1 of 12, ")
-    assert intervals.startswith("Real runs, intervals of speed that hold 1: 10 of 12, ")
     assert alarms.endswith(": NOT kept.")
-    assert intervals.endswith(": NOT kept.")
     noisy = record(accuracies=[0.9, 0.95, 0.93, 0.91] * 12)
-    losses = calibration.rates(noisy).notes[-2]
+    losses = rates_of(noisy).notes[3]
     assert losses.startswith("Real runs, losses found: 0 of 12, ")
     assert losses.endswith(": NOT kept.")
 
@@ -120,11 +150,11 @@ def test_the_promise_and_its_limits_are_stated_with_and_without_a_record() -> No
         assert text.startswith("Promised of at least 5 pairs with noise (the standard deviation of their differences) ")
         assert "of up to one margin: WORSE or BETTER in at most 5% of comparisons without a difference" in text
         assert "WORSE in at least 90% of those with a loss of 2 margins" in text
-        assert "1 within at least 90% of the intervals of the speed of FP32 over itself" in text
+        assert "1 within 95% of the intervals of the speed of FP32 over itself" in text
 
 
 def test_three_pairs_stand_beside_five() -> None:
-    names = [rate.comparison for rate in calibration.rates(None).rows]
+    names = [rate.comparison for rate in rates_of(None).rows]
     for noise in ("0.25 margin", "0.5 margin", "1 margin", "2 margins"):
         three = names.index(f"simulated, 2 margins worse, noise {noise}, 3 pairs")
         assert names[three + 1] == f"simulated, 2 margins worse, noise {noise}, 5 pairs"
@@ -141,10 +171,8 @@ NO_COMMIT = Machine(git=Source(commit="1234", dirty=True))
         ({"smoke": True}, "left out, a smoke run"),
         ({"environment": NO_COMMIT}, "changes that are in no commit"),
         ({"environment": Machine()}, "changes that are in no commit"),
-        ({"accuracies": [0.9] * 3}, "incomplete: 0 comparisons of accuracy and 12 of speed, of 12 each"),
-        ({"accuracies": [0.9] * 47}, "incomplete: 11 comparisons of accuracy and 12 of speed, of 12 each"),
-        ({"accuracies": [], "speed": []}, "0 comparisons of accuracy and 0 of speed, of 12 each"),
-        ({"speed": [SAME_SPEED] * 11}, "incomplete: 12 comparisons of accuracy and 11 of speed, of 12 each"),
+        ({"accuracies": [0.9] * 3}, "incomplete: 0 comparisons of 12"),
+        ({"accuracies": [0.9] * 47}, "incomplete: 11 comparisons of 12"),
         ({"accuracies": [0.9] * 47 + [math.nan]}, "calibration.json: accuracies.47: "),
         ({"pairs": 1}, "calibration.json: pairs: "),
     ],
@@ -156,9 +184,29 @@ def test_a_record_that_must_not_be_published_is_left_out_with_its_reason(
     unread, missing = calibration.read_calibration(tmp_path / "calibration.json")
     assert unread is None
     assert reason in (missing or "")
-    rates = calibration.rates(unread, missing)
-    assert not [rate for rate in rates.rows if rate.comparison.startswith("real")]
-    assert f"Real runs: {missing}; `python -m scripts.run_calibration` makes" in rates.notes[-1]
+    assert not real_rows(unread)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"smoke": True}, "left out, a smoke run"),
+        ({"environment": NO_COMMIT}, "changes that are in no commit"),
+        ({"log_ratios": [0.01] * (SPEED_STARTS - 1)}, "incomplete: 119 process starts of 120"),
+        ({"log_ratios": [math.nan] * SPEED_STARTS}, "speed_calibration.json: log_ratios.0: "),
+    ],
+)
+def test_process_starts_that_must_not_be_published_are_left_out_with_their_reason(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    file = tmp_path / "speed_calibration.json"
+    assert calibration.read_speed_calibration(file) == (None, "no record")
+    write_record(file, starts())
+    assert calibration.read_speed_calibration(file) == (starts(), None)
+    write_record(file, starts(**changes))
+    unread, missing = calibration.read_speed_calibration(file)
+    assert unread is None
+    assert reason in (missing or "")
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -181,12 +229,10 @@ def test_the_command_prints_what_is_wrong_with_a_record(
 
 
 def test_the_committed_record_keeps_the_promised_rates() -> None:
-    committed, missing = calibration.read_calibration()
+    committed, missing = calibration.read_calibration(calibration.RECORD)
     assert committed is not None, missing
     assert committed.pairs >= calibration.SEEDS
     same, worse = calibration.real(committed), calibration.real(committed, -calibration.INJECTED)
     assert same.total() == worse.total() >= 12
     assert (same["WORSE"] + same["BETTER"]) / same.total() <= 0.05
     assert worse["WORSE"] / worse.total() >= 0.9
-    assert len(committed.speed) >= 12
-    assert calibration.intervals_holding_one(committed) / len(committed.speed) >= 0.9

@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
-from reports.records.comparison import Comparison, Interval, Row, RunResult
+from reports.records.comparison import Comparison, Interval, Plan, Row, RunResult
 from reports.records.config import read_config
+from reports.records.environment import Environment
 from reports.records.files import read_record, write_record, write_text
 from reports.records.metric import Metric
 from reports.records.metrics import read_lines, to_line
-from tests.tracking.conftest import RESULTS, assert_whole
-from tests.tracking.wandb_server import WandbServer
+from reports.records.summary import read_summary
+from tests.experiment.harness import offline_records
+from tests.tracking.conftest import RESULTS, assert_rows, assert_whole, machine_of
+from tests.tracking.wandb_server import ServedRun, WandbServer
 from train import sync
 from train.comparison_view import comparison_view
 from train.experiment.folder import lock_folder
 from train.tracking import wandb_run
-from train.tracking.runs import replay
+from train.tracking.runs import replay, track_comparison
 
 Output = pytest.CaptureFixture[str]
 
@@ -46,10 +49,21 @@ def test_a_record_that_was_never_tracked_arrives_whole(server: WandbServer, reco
     assert there.upserted["displayName"] == "resnet20_digits-fp16-s0"
     assert there.upserted["tags"] == ["resnet", "resnet20", "digits", "fp16"]
     config = {name: entry["value"] for name, entry in there.config.items() if name != "_wandb"}
-    assert config == {**read_config(record / "config.yaml").model_dump(), "precision": "fp16", "seed": 0}
+    assert config == {
+        **read_config(record / "config.yaml").model_dump(),
+        **machine_of(record),
+        "precision": "fp16",
+        "seed": 0,
+    }
     axes = there.config["_wandb"]["value"]["m"]
-    assert [axis.get("1", axis.get("2")) for axis in axes] == ["train/step", "*"]
-    assert axes[1]["5"] == 1, "the step axis of every metric is the first one"
+    names = [axis.get("1", axis.get("2")) for axis in axes]
+    axis_of = {name: names[axis["5"] - 1] for name, axis in zip(names, axes, strict=True) if "5" in axis}
+    assert axis_of == {"*": "train/step", "eval/accuracy": "train/step"}
+    values = [row["eval/accuracy"] for row in read_lines(record / "metrics.jsonl")[0] if "eval/accuracy" in row]
+    assert there.summary["eval/accuracy"] == {"max": max(values), "last": values[-1]}
+    saved = read_summary(record / "summary.json").final["memory/saved_for_backward_mib"]
+    assert there.summary["memory/saved_for_backward_mib"] == saved
+    assert "throughput/reason" not in there.summary, "it was measured in the end"
     assert f"W&B: {server.url}/tester/amp-zoo/runs/{run_id}" in capfd.readouterr().out
     assert "wandb-metadata.json" not in there.files, "this machine is not the run's"
 
@@ -94,7 +108,9 @@ def test_a_killed_run_is_uploaded_up_to_its_last_whole_line(server: WandbServer,
     assert "4 rows, failed; damaged lines left out of metrics.jsonl: 1" in capfd.readouterr().out
     [there] = server.runs.values()
     assert there.project == "other"
-    assert there.history == [pytest.approx({**row, "_step": step}, nan_ok=True) for step, row in enumerate(rows)]
+    assert_rows(there, rows)
+    assert there.summary["memory/saved_for_backward_mib"] == rows[-1]["memory/saved_for_backward_mib"]
+    assert "throughput/reason" not in there.summary, "that of the warm-up"
     assert (there.summary["status"], there.exit_code) == ("failed", 1)
     assert there.summary["reason"] == "no summary.json: the run was killed"
 
@@ -187,19 +203,31 @@ def experiment(record: Path) -> Path:
     folder = record.parent
     shutil.copytree(RESULTS / "fp32-s0", folder / "fp32-s0")
     absent = Row(experiment=folder.name, precision="bf16", seeds=0, pairs=0, status="missing", reason="killed")
-    finished = {"seeds": 1, "status": "finished", "reason": None, "metric": ACCURACY, "samples_per_sec": 500.0}
+    finished = {"seeds": 2, "status": "finished", "reason": None, "metric": ACCURACY, "samples_per_sec": 500.0}
     baseline = absent.model_copy(update={**finished, "precision": "fp32", "mean": 0.98})
-    difference = {"interval": Interval(value=0.01, low=-0.01, high=0.03), "verdict": "INCONCLUSIVE"}
-    mixed = baseline.model_copy(update={**difference, "precision": "fp16", "pairs": 1, "mean": 0.99})
+    difference = {"difference": 0.01, "interval": Interval(value=0.01, low=-0.01, high=0.03), "verdict": "INCONCLUSIVE"}
+    speed = {"speedup": Interval(value=1.2, low=1.1, high=1.3)}
+    mixed = baseline.model_copy(update={**difference, **speed, "precision": "fp16", "pairs": 2, "mean": 0.99})
     rows = [baseline, mixed, absent]
     runs = [RunResult(precision=row.precision, seed=0, status=row.status, metrics=[ACCURACY]) for row in rows]
     names, command = [row.precision for row in rows], "python -m train.compare"
-    comparison = Comparison(
-        experiment=folder.name, command=command, margin=0.005, precisions=names, seeds=[0], rows=rows, runs=runs
-    )
+    environment = read_record(Environment, folder / "fp32-s0" / "environment.json")
+    plan = Plan(command=command, margin=0.005, precisions=names, seeds=[0])
+    comparison = Comparison(**dict(plan), experiment=folder.name, rows=rows, runs=runs, environment=environment)
     write_record(folder / "comparison.json", comparison)
     write_text(folder / "report.html", "<!DOCTYPE html><title>a report</title>")
     return folder
+
+
+def comparison_on(server: WandbServer) -> ServedRun:
+    """The only comparison there."""
+    [there] = [run for run in server.runs.values() if run.upserted["jobType"] == "comparison"]
+    return there
+
+
+def results_on(server: WandbServer) -> list[dict[str, Any]]:
+    """The artifacts with the records of comparisons."""
+    return [artifact for artifact in server.artifacts if artifact["artifactTypeName"] == "results"]
 
 
 def test_a_comparison_has_its_report_its_charts_and_every_figure(
@@ -209,9 +237,20 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
     assert f"left out: {experiment / 'bf16-s0'} is not the folder of a run" in capfd.readouterr().out
     assert len(server.runs) == 3
     for name in ("fp32-s0", "fp16-s0"):
-        assert_whole(server.runs[replay(experiment / name).run_id], experiment / name)
-    there = server.runs["979fadb1-fp32-fp16-bf16-1"]
+        assert_whole(server.runs[str(replay(experiment / name).environment.run_id)], experiment / name)
+    there = comparison_on(server)
     assert there.upserted["jobType"] == "comparison"
+    assert there.upserted["notes"] == (
+        "fp16: INCONCLUSIVE, accuracy 99.00% (n=2), difference vs FP32 +1.00 points [-1.00, 3.00], "
+        "speed-up 1.20x [1.10, 1.30].\nbf16: missing, killed."
+    )
+    config = {name: entry["value"] for name, entry in there.config.items() if name != "_wandb"}
+    assert config == {
+        **read_config(experiment / "fp32-s0" / "config.yaml").model_dump(),
+        **machine_of(experiment / "fp32-s0"),
+    }
+    [artifact] = results_on(server)
+    assert artifact["artifactCollectionName"] == "resnet20_digits-979fadb1"
     assert there.upserted["displayName"] == "resnet20_digits-comparison"
     assert there.exit_code == 1, "one of its rows is missing"
     comparison = read_record(Comparison, experiment / "comparison.json")
@@ -238,11 +277,12 @@ def test_a_comparison_given_twice_is_one_row_until_its_report_changes(server: Wa
         report = experiment / "report.html"
         report.write_text(report.read_text() + change)
         assert sync.main([str(experiment)]) == 0
-        there = server.runs["979fadb1-fp32-fp16-bf16-1"]
+        there = comparison_on(server)
         rows.append(len(there.lines))
         assert there.summary["fp16"]["verdict"] == "INCONCLUSIVE"
         assert there.files[there.summary["report"]["path"]] == report.read_bytes()
     assert rows == [1, 1, 2]
+    assert len(results_on(server)) == 2
 
 
 @pytest.mark.parametrize(
@@ -263,3 +303,44 @@ def test_a_comparison_that_is_damaged_or_has_a_damaged_run_is_refused_whole(
     assert error.startswith(f"error: {experiment}")
     assert message in error
     assert not server.runs
+
+
+def test_the_records_of_a_comparison_are_an_artifact(experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("results.csv", "results.md", "benchmark.json"):
+        write_text(experiment / name, "a record")
+    assert sync.main([str(experiment)]) == 0
+    [path] = experiment.glob("wandb/offline-run-*/*.wandb")
+    artifacts = [record.artifact for record in offline_records(path) if record.artifact.type == "results"]
+    files = {entry.path: entry.local_path for artifact in artifacts for entry in artifact.manifest.contents}
+    names = ("comparison.json", "results.csv", "results.md", "benchmark.json", "report.html")
+    assert files == {name: str(experiment / name) for name in names}
+
+
+def test_equal_comparisons_of_two_machines_are_two_runs(server: WandbServer, experiment: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / experiment.name
+    shutil.copytree(experiment, other)
+    edit(other / "fp32-s0" / "environment.json", run_id="00000001")
+    edit(other / "comparison.json", environment=json.loads((other / "fp32-s0" / "environment.json").read_text()))
+    assert sync.main([str(experiment), str(other)]) == 0
+    assert len([run for run in server.runs.values() if run.upserted["jobType"] == "comparison"]) == 2
+
+
+def test_a_view_that_failed_is_sent_by_the_next_upload(
+    server: WandbServer, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("wandb.Table", lambda **given: 1 / 0)
+        assert sync.main([str(experiment)]) == 1
+    assert "view_sha256" not in comparison_on(server).summary
+    assert sync.main([str(experiment)]) == 0
+    assert comparison_on(server).summary["comparison"]["path"]
+
+
+def test_a_smoke_comparison_is_not_tracked(server: WandbServer, experiment: Path) -> None:
+    comparison = read_record(Comparison, experiment / "comparison.json").model_copy(update={"smoke": True})
+    config = read_config(experiment / "fp32-s0" / "config.yaml")
+    tracker = track_comparison(experiment, config, comparison, comparison_view(experiment, comparison))
+    assert tracker.location() is None
+    assert not server.runs
+    assert not list(experiment.rglob("wandb"))

@@ -10,18 +10,21 @@ import time
 from collections.abc import Collection
 from operator import attrgetter
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, PropertyMock
 
 import pytest
+import wandb
 
 from reports.records.config import read_config
-from reports.records.metrics import Figure
+from reports.records.environment import Environment, RunPrecision
+from reports.records.metric import ACCURACY, LOSS, Metric
+from reports.records.metrics import STEP, Figure
 from reports.records.summary import Summary
 from tests.tracking.conftest import FAKE_KEY, RESULTS
 from tests.tracking.wandb_server import WandbServer
 from train.tracking import wandb_run
 from train.tracking.runs import track_run
-from train.tracking.wandb_run import WandbRun, mode
+from train.tracking.wandb_run import WandbRun, chosen_mode
 
 FINISHED = Summary(status="finished", skipped_steps=1)
 INTERRUPTED = Summary(status="interrupted", reason="SIGTERM")
@@ -30,9 +33,10 @@ ROWS: list[dict[str, Figure]] = [{"train/step": step, "train/loss": 1.0 / step} 
 SENT = [{**row, "_step": number} for number, row in enumerate(ROWS)]
 
 
-def tracker(folder: Path) -> WandbRun:
+def tracker(folder: Path, smoke: bool = False) -> WandbRun:
     config = read_config(RESULTS / "fp16-s0" / "config.yaml")
-    return track_run(folder, "abcd1234", config, "fp16", 0)
+    precision = RunPrecision(requested="fp16")
+    return track_run(folder, config, Environment(run_id="abcd1234", precision=precision, seed=0), ACCURACY, smoke)
 
 
 def track(run: WandbRun, history: int = 0, end: int = len(ROWS), summary: Summary = FINISHED, status: int = 0) -> None:
@@ -51,6 +55,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     wandb.init.return_value.url = "https://wandb.ai/some/run"
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
     return wandb
 
 
@@ -153,22 +158,82 @@ def test_w_and_b_gets_the_limits_and_how_the_run_ended(
 
 def test_the_mode_follows_variable_then_key_then_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_MODE")
-    assert mode() == "offline"
+    assert chosen_mode() == "offline"
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine api.wandb.ai login user password {FAKE_KEY}\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    assert mode() == "online"
+    assert chosen_mode() == "online"
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-    assert mode() == "offline"
+    assert chosen_mode() == "offline"
     netrc.write_text(f"machine wandb.example.org login user password {FAKE_KEY}\n")
-    assert mode() == "online"
+    assert chosen_mode() == "online"
     netrc.unlink()
-    assert mode() == "offline"
+    assert chosen_mode() == "offline"
+    for name in ("online", "run"):
+        monkeypatch.setenv("WANDB_MODE", name)
+        assert chosen_mode() == "offline", "W&B would ask for a key"
     monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
-    assert mode() == "online"
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert mode() == "disabled"
+    for name, expected in (("", "online"), ("run", "online"), ("dryrun", "offline"), ("disabled", "disabled")):
+        monkeypatch.setenv("WANDB_MODE", name)
+        assert chosen_mode() == expected
+
+
+def test_a_key_for_the_server_that_wandb_login_chose_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "settings").write_text("[default]\nbase_url = https://wandb.example.org\n")
+    (tmp_path / "netrc").write_text(f"machine wandb.example.org login user password {FAKE_KEY}\n")
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.delenv("WANDB_MODE")
+    wandb.teardown()  # it reads its settings once
+    try:
+        assert chosen_mode() == "online"
+    finally:
+        wandb.teardown()
+
+
+def test_without_wandb_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setitem(sys.modules, "wandb", None)  # importing it is an ImportError
+    track(run := tracker(tmp_path))
+    assert run.location() is None
+    assert "warning: Weights & Biases start failed (ModuleNotFoundError" in capsys.readouterr().out
+
+
+def test_an_address_that_fails_does_not_reach_the_run(fake: MagicMock, tmp_path: Path) -> None:
+    type(fake.init.return_value).url = PropertyMock(side_effect=AWAY)
+    track(run := tracker(tmp_path))
+    assert run.location() is None
+    assert run.failures == 1
+
+
+def test_a_resumed_run_has_the_machine_it_ran_on_last(server: WandbServer, tmp_path: Path) -> None:
+    config = read_config(RESULTS / "fp16-s0" / "config.yaml")
+    for torch in ("2.0", "2.1"):
+        environment = Environment(
+            run_id="abcd1234", precision=RunPrecision(requested="fp16"), seed=0, versions={"torch": torch}
+        )
+        track(track_run(tmp_path, config, environment, ACCURACY))
+    [there] = server.runs.values()
+    assert there.config["versions"]["value"] == {"torch": "2.1"}
+
+
+def test_names_of_the_machine_hide_no_key_of_the_experiment(tmp_path: Path) -> None:
+    config = read_config(RESULTS / "fp16-s0" / "config.yaml")
+    given = tracker(tmp_path).arguments["config"]
+    assert given.items() >= config.model_dump().items()
+    own = {"precision", "seed", "config_sha256", "device", "threads", "versions", "commit", "dirty"}
+    assert given.keys() - config.model_dump().keys() == own
+
+
+@pytest.mark.parametrize(("metric", "best"), [(ACCURACY, "max"), (LOSS, "min")])
+def test_the_best_value_is_the_highest_or_the_lowest(
+    metric: Metric, best: str, fake: MagicMock, tmp_path: Path
+) -> None:
+    WandbRun(tmp_path, "abcd1234", {}, metric=metric).open()
+    fake.init.return_value.define_metric.assert_called_with(metric.key, step_metric=STEP, summary=f"{best},last")
 
 
 def test_disabled_leaves_no_trace(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ class ServedRun:
     lines: list[str] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    console: dict[int, str] = field(default_factory=dict)
     exit_code: int | None = None
     requests: list[tuple[int, int]] = field(default_factory=list)
 
@@ -53,6 +54,8 @@ class ServedRun:
             first, lines = history["offset"], history["content"]
             self.requests.append((first, len(lines)))
             self.lines[first : first + len(lines)] = lines
+        if output := files.get("output.log"):
+            self.console |= enumerate(output["content"], output["offset"])
         if summary := files.get("wandb-summary.json"):
             self.summary = json.loads(summary["content"][-1])
         if request.get("complete"):
@@ -70,6 +73,7 @@ class WandbServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.runs: dict[str, ServedRun] = {}
         self.refuses_history = False
+        self.artifacts: list[dict[str, Any]] = []
 
     def answer(self, query: str, given: dict[str, Any]) -> dict[str, Any]:
         """The `data` of a GraphQL answer to `query` with the variables `given`."""
@@ -85,6 +89,8 @@ class WandbServer(ThreadingHTTPServer):
             case ["CreateRunFiles"]:
                 urls = [{"name": name, "uploadUrl": f"{self.url}/{given['run']}/{name}"} for name in given["files"]]
                 return {"createRunFiles": {"runID": f"id-{given['run']}", "uploadHeaders": [], "files": urls}}
+            case ["CreateArtifact"]:
+                self.artifacts.append(given.get("input", given))
         return {"viewer": VIEWER, "serverInfo": {"features": []}, "project": None, "createArtifact": ARTIFACT}
 
 

@@ -1,25 +1,28 @@
-"""The paired benchmark as a command of its own, so that a comparison measures in a fresh process.
+"""One process start of the paired benchmark, so that a comparison measures in fresh processes.
 
 python -m train.cli.benchmark CONFIG --precisions fp32,bf16 --output FILE [key.sub=value ...]
 """
 
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.records.files import write_record
 from train.cli import options, terminal
 from train.cli.scripts import script_of
+from train.engine.errors import Diverged, EngineFault, Refused
 from train.engine.precision import require_available
-from train.experiment.benchmark import benchmark
+from train.experiment import benchmark
 from train.experiment.environment import resolve_device
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write the record; returns the exit status."""
+    """Measure and add the start to the record; returns the exit status."""
     parser = options.parser("train.cli.benchmark", "Measure the speed of several precisions side by side.")
     parser.add_argument("--precisions", default="fp32,bf16,fp16", help="comma-separated")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="where the record goes")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="the record, to which this process start is added"
+    )
     given = parser.parse(arguments)
 
     def measure() -> int:
@@ -29,8 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         precisions = given.precisions.split(",")
         for name in precisions:
             require_available(name, device)
-        record = benchmark(script, config, precisions, device, given.smoke, terminal.counted)
-        write_record(given.output, record)
+        try:
+            start = benchmark.measure(script, config, precisions, device, given.smoke, terminal.counted)
+        except (Refused, Diverged, EngineFault, OSError):
+            raise
+        except Exception as error:  # whatever the model raises
+            traceback.print_exc()
+            raise EngineFault(f"{type(error).__name__}: {error}") from error
+        benchmark.add_start(given.output, benchmark.conditions(script, config, device, given.smoke), start)
         return 0
 
     return options.finish(measure)

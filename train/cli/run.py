@@ -19,7 +19,12 @@ def main(build: Build, task: Task, arguments: Sequence[str] | None = None) -> in
     parser = options.parser(name, "Train one experiment in one precision with one seed.")
     parser.add_argument("--precision", required=True, help="fp32, tf32 (CUDA), bf16 or fp16")
     parser.add_argument("--seed", type=options.seed, default=0, help="of weights, data order and augmentation")
-    parser.add_argument("--resume", default="auto", metavar="auto|never|FILE", help="where to resume from")
+    parser.add_argument(
+        "--resume",
+        default="auto",
+        metavar="auto|never|any|FILE",
+        help="where to resume from; any: on another machine too",
+    )
     given = parser.parse(arguments)
 
     def train() -> int:

@@ -16,23 +16,26 @@ DIGIT_TOKENS = 18  # padding, and the pixel values 0 to 16
 
 @dataclass(frozen=True)
 class Embedded:
-    """Data in the installed packages or made by code: `digits_in_order` are the digits without a random split."""
+    """Data in the installed packages or made by code.
 
-    loader: Literal["digits", "digits_in_order", "pydoc", "number_words"]
+    What evaluates: a random fifth of `digits`, a random 40% of `digits_large_evaluation`, the last tenth of
+    `digits_in_order`.
+    """
+
+    loader: Literal["digits", "digits_large_evaluation", "digits_in_order", "pydoc", "number_words"]
 
 
 @dataclass(frozen=True)
 class Hub:
     """A data set of the Hugging Face Hub, or the same files in `$DATA_ROOT/<name>`.
 
-    With `class_folders` that folder may hold `train/<class>/` and `val/<class>/` instead. `size_bytes` is the size
-    of the whole set where the Hub gives none.
+    Images may also lie there in class folders, `train/<class>/` and `val/<class>/`. `size_bytes` is the size of the
+    whole set where the Hub gives none.
     """
 
     id: str
     config: str | None = None
     revision: str | None = None
-    class_folders: bool = False
     size_bytes: int | None = None
 
 
@@ -97,13 +100,14 @@ def _glue(task: str, text: str, pair: str | None = None, classes: int = 2, evalu
 
 DIGITS, SST2, SENTENCE = Embedded("digits"), Hub("stanfordnlp/sst2"), Columns(text="sentence")
 # The size is that of the three splits as JPEG: TensorFlow Datasets, imagenet2012 5.1.0, "Dataset size: 155.84 GiB".
-ILSVRC = Hub("ILSVRC/imagenet-1k", class_folders=True, size_bytes=round(155.84 * 2**30))
+ILSVRC = Hub("ILSVRC/imagenet-1k", size_bytes=round(155.84 * 2**30))
 # The Hub has it as a script, which `datasets` no longer runs, and as parquet under this revision.
 TINY_SHAKESPEARE = Hub("karpathy/tiny_shakespeare", revision="refs/convert/parquet")
 
 # Numbers of training samples are those of the Hub's data set cards.
 IMAGE_SETS = {
     "digits": ImageSet(DIGITS, 1437, classes=10, channels=1, size=32),
+    "digits_16x16": ImageSet(Embedded("digits_large_evaluation"), 1078, classes=10, channels=1, size=16),
     "digits_8x8": ImageSet(Embedded("digits_in_order"), 1617, classes=10, channels=1, size=8),
     "fashion_mnist": ImageSet(Hub("zalando-datasets/fashion_mnist"), 60_000, classes=10, channels=1, size=28),
     "cifar10": ImageSet(Hub("uoft-cs/cifar10"), 50_000, Columns(image="img"), classes=10, channels=3, size=32),

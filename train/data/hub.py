@@ -1,10 +1,11 @@
 """Data sets from `$DATA_ROOT/<name>`, then from the Hugging Face Hub, both through `datasets`."""
 
+import hashlib
 import os
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,9 +24,20 @@ TEXTS = TABLES | {".txt"}
 def load(name: str, source: Source) -> Any:
     """The `datasets.DatasetDict` of `name`, from its folder under `$DATA_ROOT` or from `source`.
 
-    Raises `Refused`, saying both ways to get a set that is in neither place, and naming damaged files.
+    Raises `Refused`, saying both ways to get a set that is in neither place, and naming damaged files and files whose
+    classes are not those of the others.
     """
-    return _ask("load_dataset", name, source)
+    import datasets
+
+    data = _ask("load_dataset", name, source)
+    if local_folder(name) is not None:
+        files = [file for split in builder(name, source).config.data_files.values() for file in split]
+        _check_classes([file for file in files if file.lower().endswith(".parquet")])
+        if len(files) > 1 and files[0].lower().endswith(".txt"):
+            print(f"data set {name}: text of {len(files)} files, from {files[0]} to {files[-1]}", flush=True)
+    elif isinstance(source, Hub) and datasets.config.HF_HUB_OFFLINE:
+        print(f"data set {name}: {source.id} as it is in the cache of the Hub", flush=True)
+    return data
 
 
 def builder(name: str, source: Source) -> Any:
@@ -70,7 +82,8 @@ def _ask(function: str, name: str, source: Source) -> Any:
     """The result of `function` of `datasets` for the data set, in the folder or on the Hub; its errors explained."""
     import datasets
 
-    assert isinstance(source, Hub), f"data set {name!r} has no loader for {source}"
+    if not isinstance(source, Hub):
+        raise Refused(f"data set {name!r}: its task cannot read the embedded {source.loader!r}")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     ask = getattr(datasets, function)
@@ -81,9 +94,9 @@ def _ask(function: str, name: str, source: Source) -> Any:
             print(f"data set {name}: asking the Hugging Face Hub for {source.id}", flush=True)
     try:
         if folder is not None and _is_plain_text(folder):
-            return ask("text", data_dir=str(folder), keep_linebreaks=True)
+            return ask("text", data_dir=str(folder), keep_linebreaks=True, cache_dir=_prepared_copy(folder))
         if folder is not None:
-            return ask(str(folder))
+            return ask(str(folder), cache_dir=_prepared_copy(folder))
         return ask(source.id, source.config, revision=source.revision)
     except Exception as error:  # pyarrow, datasets and the Hub's client each have their own for a bad file
         what = f"data set {name!r}: "
@@ -95,17 +108,33 @@ def _ask(function: str, name: str, source: Source) -> Any:
         looked = f"not in {Path(root, name)}, and " if root else "DATA_ROOT is not set, and "
         options = [repr(source.id), *([repr(source.config)] if source.config else [])]
         call = ", ".join([*options, *([f"revision={source.revision!r}"] if source.revision else [])])
-        folders = " (or train/<class>/ and val/<class>/ folders)" if source.class_folders else ""
         raise Refused(
             f"{what}{looked}{source.id} could not be loaded ({root_cause(error)}). Either set DATA_ROOT to a folder "
-            f"that holds {name}/ with the Hub's parquet files{folders}, or load it once with a network: "
+            f"that holds {name}/ with the Hub's parquet files (images also in train/<class>/ and val/<class>/), or "
+            f"load it once with a network: "
             f'python -c "import datasets; datasets.load_dataset({call})"'
         ) from error
 
 
+def _prepared_copy(folder: Path) -> str:
+    """Where `datasets` caches the tables of `folder`: another place for every other state of its files.
+
+    Its own key has only the path where README.md lists the files, else the path and the times, which a copy may keep.
+    """
+    import datasets
+
+    digest = hashlib.sha256()
+    for place, _, names in sorted(os.walk(folder.resolve(), followlinks=True)):
+        for file in sorted(os.path.join(place, name) for name in names if not name.startswith(".")):
+            state = os.stat(file)
+            digest.update(os.fsencode(file))
+            digest.update(f"\0{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}\n".encode())
+    return os.path.join(datasets.config.HF_DATASETS_CACHE, "local", digest.hexdigest()[:32])
+
+
 def _is_plain_text(folder: Path) -> bool:
     """Whether a folder holds text files and no tables: their line breaks are part of the text."""
-    suffixes = {file.suffix for file in folder.rglob("*") if file.is_file()}
+    suffixes = {file.suffix.lower() for file in folder.rglob("*") if file.is_file()}
     return ".txt" in suffixes and not suffixes & (TABLES | {".parquet", ".arrow"})
 
 
@@ -149,17 +178,39 @@ def labels_of(split: Any, column: str, name: str) -> Tensor:
     return torch.tensor(values, dtype=torch.int64)
 
 
+def class_names(split: Any, column: str) -> tuple[str, ...] | None:
+    """The names of the classes of a column of labels, in the order of their numbers; None where it has none."""
+    names = getattr(split.features[column], "names", None)
+    return None if names is None else tuple(names)
+
+
+def _check_classes(tables: Sequence[str]) -> None:
+    """Every parquet file has the class names of the first; `datasets` would read its labels by those of the first."""
+    import datasets
+    import pyarrow.parquet
+
+    first: dict[str, list[str]] = {}
+    for table in tables:
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(table))
+        for column, feature in features.items():
+            names = getattr(feature, "names", None)
+            if names is not None and first.setdefault(column, names) != names:
+                raise Refused(
+                    f"{table}: the classes of column {column!r} are {names}, but in {tables[0]} {first[column]}"
+                )
+
+
 def _damaged_file(folder: Path) -> Path | None:
     """The first file under `folder` that is parquet without rows or a readable footer, or text that is not UTF-8."""
     import pyarrow.parquet
 
     for file in sorted(folder.rglob("*")):
         try:
-            if file.suffix == ".parquet":
+            if file.suffix.lower() == ".parquet":
                 with pyarrow.parquet.ParquetFile(file) as table:
                     if table.metadata.num_rows == 0:  # `datasets` cannot read one
                         return file
-            elif file.suffix in TEXTS:
+            elif file.suffix.lower() in TEXTS:
                 file.read_text(encoding="utf-8")
         except (OSError, ValueError):  # pyarrow's own errors are ValueErrors, and so is UnicodeDecodeError
             return file

@@ -1,12 +1,15 @@
 """Images in class folders, `train/<class>/*.JPEG` and `val/<class>/*.JPEG`: the layout of torchvision's ImageFolder."""
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from train.engine.errors import Refused
 
-EVALUATION = ("val", "validation")
+# The folders that may hold an evaluation split; one of them does.
+FOLDERS = {"validation": ("val", "validation"), "test": ("test", "val", "validation")}
 
 
 def is_layout(folder: Path) -> bool:
@@ -15,24 +18,30 @@ def is_layout(folder: Path) -> bool:
     return train.is_dir() and any(entry.is_dir() or _is_image(entry) for entry in os.scandir(train))
 
 
-def read(folder: Path, image: str, label: str) -> Any:
-    """The `datasets.DatasetDict` of `folder`, splits "train" and "validation", columns `image` and `label`.
+def read(folder: Path, image: str, label: str, evaluation: str = "validation") -> Any:
+    """The `datasets.DatasetDict` of `folder`, splits "train" and `evaluation`, columns `image` and `label`.
 
-    Classes are numbered in the order of their sorted names and images sorted by path, as torchvision does. The
-    `imagefolder` builder of `datasets` takes minutes at each start for ImageNet's 1.3 million files, numbers classes
-    over both splits together, and takes the innermost folder for the class. Files that are no images are left out.
+    Images are sorted by path and classes numbered by their sorted names, as torchvision does; classes whose names are
+    all integers are numbered by value, so that 2 comes before 10. The `imagefolder` builder of `datasets` takes minutes
+    at each start for ImageNet's 1.3 million files, numbers classes over both splits together, and takes the innermost
+    folder for the class. Files that are no images are left out.
 
     Raises `Refused` naming a missing or empty split or class, a class of one split alone, an image without a class.
     """
     import datasets
 
-    evaluation = [name for name in EVALUATION if (folder / name).is_dir()]
-    if len(evaluation) != 1:
+    allowed = FOLDERS.get(evaluation, (evaluation,))
+    present = [name for name in allowed if (folder / name).is_dir()]
+    if len(present) != 1:
         there = ", ".join(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()))
-        raise Refused(f"{folder}: expected train/ and either val/ or validation/; found: {there}")
-    folders = {"train": folder / "train", "validation": folder / evaluation[0]}
+        choice = " or ".join(f"{name}/" for name in allowed)
+        raise Refused(f"{folder}: expected train/ and either {choice}; found: {there}")
+    folders = {"train": folder / "train", evaluation: folder / present[0]}
     classes_of = {split: _classes(place) for split, place in folders.items()}
     _check_same_classes(folders, classes_of)
+    names = list(classes_of["train"])
+    rule = "the value of their names" if _are_integers(names) else "their sorted names"
+    print(f"{folder}: {len(names)} classes numbered by {rule}, from {names[0]} to {names[-1]}", flush=True)
     splits = {}
     for split, classes in classes_of.items():
         paths = [path for files in classes.values() for path in files]
@@ -45,9 +54,11 @@ def read(folder: Path, image: str, label: str) -> Any:
 
 
 def _classes(place: Path) -> dict[str, list[str]]:
-    """Class names of one split in sorted order, with their sorted image files."""
+    """Class names of one split in the order of their labels, with their sorted image files."""
     entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     folders = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    if _are_integers(entry.name for entry in folders):
+        folders.sort(key=lambda entry: int(entry.name))
     strays = [entry for entry in entries if not entry.is_dir()]
     classes: dict[str, list[str]] = {}
     for folder in folders:
@@ -71,11 +82,15 @@ def _classes(place: Path) -> dict[str, list[str]]:
 
 
 def _check_same_classes(folders: dict[str, Path], classes: dict[str, dict[str, list[str]]]) -> None:
-    for one, other in (("train", "validation"), ("validation", "train")):
+    for one, other in (tuple(folders), tuple(folders)[::-1]):
         absent = [name for name in classes[one] if name not in classes[other]]
         if absent:
             others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
             raise Refused(f"{folders[other]}: no class folder {absent[0]}{others}, which {folders[one]} has")
+
+
+def _are_integers(names: Iterable[str]) -> bool:
+    return all(re.fullmatch(r"-?[0-9]+", name) for name in names)
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:

@@ -48,6 +48,11 @@ class ImagesInMemory:
         for number, index in self.order.rows(epoch, start):
             yield self._batch(index, epoch, number)
 
+    def content(self) -> list[Tensor]:
+        """All pixels (N, H, W, C) uint8, without the padding for crops, and all labels (N,)."""
+        rows, columns = (slice(self.padding, self.padding + size) for size in (self.height, self.width))
+        return [self.images[:, rows, columns], self.labels]
+
     def digest(self) -> str:
         """SHA-256 of the first epoch's order and of the first batch's augmentation."""
         digest = hashlib.sha256(self.order.digest().encode())

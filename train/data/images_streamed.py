@@ -1,6 +1,8 @@
 """Batches of a data set too large for memory, decoded and augmented sample by sample in worker processes."""
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from train.data.catalog import Columns
+from train.data.decode import decode
 from train.data.order import generator
 from train.data.specification import DataSpec
 from train.engine.errors import Refused
@@ -15,6 +18,7 @@ from train.engine.step import Batch
 
 # torchvision's ImageNet statistics, by which published models normalise (torchvision/references/classification).
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+HASHED_BYTES = 2**30  # a second of SHA-256
 
 
 class StreamedImages:
@@ -26,9 +30,12 @@ class StreamedImages:
     """
 
     def __init__(self, split: Any, columns: Columns, size: int, spec: DataSpec, training: bool) -> None:
+        import datasets
+
         self.order = spec.order(len(split), training)
         self.samples, self.batches = self.order.samples, self.order.batches
-        self.split, self.columns, self.size, self.spec = split, columns, size, spec
+        self.split = split.cast_column(columns.image, datasets.Image(decode=False))
+        self.columns, self.size, self.spec = columns, size, spec
         self.augment = training and spec.augment == "random_resized_crop"
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -51,6 +58,37 @@ class StreamedImages:
             images = images.to(self.spec.device, memory_format=self.spec.memory_format, non_blocking=True)
             yield {"images": images, "labels": labels.to(self.spec.device, non_blocking=True)}
 
+    def content(self) -> Iterator[bytes | Tensor]:
+        """The images' file names, sizes and labels, and their bytes unless they are more than `HASHED_BYTES`.
+
+        A file is named by its class folder and its own name, so that the same files under another root are the same.
+        Raises `Refused` naming a file that is empty or missing.
+        """
+        import pyarrow.compute
+
+        names: list[str] = []
+        sizes: list[int] = []
+        labels: list[int] = []
+        for table in self.split.with_format("arrow").iter(1000):  # lengths alone: the images are not read
+            image = table.column(self.columns.image)
+            lengths = pyarrow.compute.binary_length(pyarrow.compute.struct_field(image, "bytes")).to_pylist()
+            paths = pyarrow.compute.struct_field(image, "path").to_pylist()
+            labels += table.column(self.columns.label).to_pylist()
+            for path, length in zip(paths, lengths, strict=True):
+                size = _file_size(path) if length is None else length
+                if not size:
+                    file = f", {path}," if path else ""
+                    reason = "there is no such file" if size is None else "it is empty"
+                    raise Refused(f"{_sample(self.split, len(sizes))}{file} is damaged: {reason}")
+                names.append("/".join((path or "").split(os.sep)[-2:]))
+                sizes.append(size)
+        yield "\0".join(names).encode(errors="surrogateescape")
+        yield torch.tensor(sizes)
+        yield torch.tensor(labels)
+        if sum(sizes) <= HASHED_BYTES:
+            for item in self.split[self.columns.image]:
+                yield Path(item["path"]).read_bytes() if item["bytes"] is None else item["bytes"]
+
     def digest(self) -> str:
         """SHA-256 of the first epoch's order; the augmentation follows from it and the seed."""
         return self.order.digest()
@@ -66,29 +104,28 @@ class _Samples(Dataset[Sample]):
         self.split, self.columns, self.transform, self.stream = split, columns, transform, stream
 
     def __getitem__(self, index: int) -> Sample:
+        sample = self.split[index]
         try:
-            sample = self.split[index]
-            image = sample[self.columns.image].convert("RGB")
-        except Exception as error:
-            path = self._path(index)
-            file = f", {path}," if path else ""
-            return Refused(f"sample {index} of the {self.split.split} split{file} is damaged: {error}")
+            image = decode(sample[self.columns.image], "RGB", _sample(self.split, index))
+        except Refused as refusal:
+            return refusal
         draw = generator(self.stream[0], "augment", self.stream[1], index)
         # torchvision's transforms draw from the global generator alone.
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(draw.get_state())
             return self.transform(image), sample[self.columns.label]
 
-    def _path(self, index: int) -> str | None:
-        """The file of a sample, or the name that it had before it was packed with others."""
-        import datasets
 
-        column = self.columns.image
-        try:
-            item = self.split.cast_column(column, datasets.Image(decode=False))[index][column]
-        except Exception:  # the row itself cannot be read: its number has to do
-            return None
-        return None if item["path"] is None else str(item["path"])
+def _sample(split: Any, index: int) -> str:
+    return f"sample {index} of the {split.split} split"
+
+
+def _file_size(path: str | None) -> int | None:
+    """Bytes of a file, links followed; None where there is none."""
+    try:
+        return None if path is None else os.path.getsize(path)
+    except OSError:
+        return None
 
 
 def _collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor] | Refused:

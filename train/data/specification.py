@@ -59,10 +59,12 @@ class DataSpec:
 class Splits:
     """The batches of a data set. `held_out` is the part of the training split that is evaluated, not trained on.
 
-    `content_sha256` is the SHA-256 of what all splits hold, inputs and labels; None where it is not known.
+    `content_sha256` is the SHA-256 of what all splits hold, inputs and labels; None where it is not known. `classes`
+    are the names of the classes in the order of their labels; None where the data do not name them.
     """
 
     train: Batches
     evaluation: Batches
     held_out: Batches | None = None
     content_sha256: str | None = None
+    classes: tuple[str, ...] | None = None

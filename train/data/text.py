@@ -8,6 +8,7 @@ from torch import Tensor
 from train.data import catalog, embedded, hub, number_words
 from train.data.catalog import Embedded, Source
 from train.data.checks import check_batch_size, check_label_range, check_labels, check_text, check_vocabulary
+from train.data.content import content_sha256
 from train.data.specification import DataSpec, Splits
 from train.data.tokenizer import CharacterTokenizer, PretrainedTokenizer, Tokenizer, TrainedTokenizer
 from train.data.tokens import BlockBatches, Encoded, EncodedSplit, SequenceBatches
@@ -31,7 +32,8 @@ def load_classification(spec: DataSpec) -> Splits:
     labels = [hub.labels_of(part, entry.columns.label, spec.name) for part in parts]
     tokenizer = _tokenizer(spec, [text for column in texts[0] for text in column], "words")
     inputs = [tokenizer.sequences(first, second[0] if second else None, length) for first, *second in texts]
-    return _sequences(spec, map(EncodedSplit, inputs, labels), tokenizer.padding)
+    names = hub.class_names(parts[0], entry.columns.label)
+    return _sequences(spec, map(EncodedSplit, inputs, labels), tokenizer.padding, names)
 
 
 def load_language(spec: DataSpec) -> Splits:
@@ -58,9 +60,11 @@ def load_language(spec: DataSpec) -> Splits:
             f"data.length: {length} is too long for the evaluation split of {spec.name}, which has "
             f"{len(evaluation)} tokens"
         )
-    return Splits(
-        BlockBatches(train, length, spec, training=True), BlockBatches(evaluation, length, spec, training=False)
+    batches = (
+        BlockBatches(train, length, spec, training=True),
+        BlockBatches(evaluation, length, spec, training=False),
     )
+    return Splits(*batches, content_sha256=content_sha256(*batches))
 
 
 def load_sequence_to_sequence(spec: DataSpec) -> Splits:
@@ -87,7 +91,9 @@ def load_sequence_to_sequence(spec: DataSpec) -> Splits:
     return _sequences(spec, map(EncodedSplit, inputs, targets), tokenizer.padding)
 
 
-def _sequences(spec: DataSpec, splits: Iterable[EncodedSplit], padding: int) -> Splits:
+def _sequences(
+    spec: DataSpec, splits: Iterable[EncodedSplit], padding: int, classes: tuple[str, ...] | None = None
+) -> Splits:
     """The batches of a training and an evaluation split, limited as `spec` says."""
     train, evaluation = splits
     train, evaluation = train[: spec.train_samples], evaluation[: spec.eval_samples]
@@ -95,9 +101,11 @@ def _sequences(spec: DataSpec, splits: Iterable[EncodedSplit], padding: int) -> 
         if isinstance(split.targets, Tensor):
             check_labels(split.targets, spec, name)
     check_batch_size(spec, len(train.targets))
-    return Splits(
-        SequenceBatches(train, spec, padding, training=True), SequenceBatches(evaluation, spec, padding, training=False)
+    batches = (
+        SequenceBatches(train, spec, padding, training=True),
+        SequenceBatches(evaluation, spec, padding, training=False),
     )
+    return Splits(*batches, content_sha256=content_sha256(*batches), classes=classes)
 
 
 def _divided(spec: DataSpec, text: str, alphabet: str) -> tuple[Tensor, Tensor]:

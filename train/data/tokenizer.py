@@ -1,6 +1,7 @@
 """How text becomes tokens: by character, by a pretrained model's tokenizer, or by one trained on the training split."""
 
 import hashlib
+import inspect
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -123,16 +124,19 @@ def write_atomically(file: Path, text: str) -> None:
 
 
 def _key(texts: Sequence[str], kind: str, size: int) -> str:
+    """A name of the tokenizer by all that makes it: the library, the code that trains it, and each text."""
     import tokenizers
 
-    digest = hashlib.sha256(f"{tokenizers.__version__} {kind} {size}".encode())
+    code = inspect.getsource(_train) + inspect.getsource(_words)
+    digest = hashlib.sha256(f"{tokenizers.__version__} {kind} {size} {code}".encode())
     for text in texts:
-        digest.update(b"\0" + text.encode())
+        encoded = text.encode()
+        digest.update(b"%d\0" % len(encoded) + encoded)
     return f"{kind}-{size}-{digest.hexdigest()[:16]}"
 
 
 def _train(texts: Sequence[str], kind: str, size: int) -> Any:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     trainer: Any
     if kind == "bytes":
@@ -141,17 +145,32 @@ def _train(texts: Sequence[str], kind: str, size: int) -> Any:
         tokenizer.decoder = decoders.ByteLevel()
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
-    else:
-        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        special = [PADDING, UNKNOWN, START, END]
-        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+        tokenizer.train_from_iterator(texts, trainer)
+        return tokenizer
+    special = [PADDING, UNKNOWN, START, END]
+    tokenizer = _words(models.WordPiece(unk_token=UNKNOWN))
+    normalize, divide = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
+    within = {character for text in texts for word, _ in divide(normalize(text)) for character in word[1:]}
+    # The trainer numbers the characters within words as a hash map gives them, another way in each process, and of
+    # pairs equally frequent takes that of the lower numbers. Given first, as if special, they have one order.
+    first = [*special, *(f"##{character}" for character in sorted(within))]
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    if kind == "words":
-        ends = [(token, tokenizer.token_to_id(token)) for token in (START, END)]
-        single, pair = f"{START} $A {END}", f"{START} $A {END} $B {END}"
-        tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
+    tokenizer = _words(models.WordPiece(tokenizer.get_vocab(), unk_token=UNKNOWN))
+    tokenizer.add_special_tokens(special)
+    ends = [(token, tokenizer.token_to_id(token)) for token in (START, END)]
+    single, pair = f"{START} $A {END}", f"{START} $A {END} $B {END}"
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
+    return tokenizer
+
+
+def _words(model: Any) -> Any:
+    """A tokenizer that divides text as BERT's does, in lower case."""
+    from tokenizers import Tokenizer, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
 
 

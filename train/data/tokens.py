@@ -85,6 +85,12 @@ class SequenceBatches:
         for _, index in self.order.rows(epoch, start):
             yield self._batch(index)
 
+    def content(self) -> list[Tensor]:
+        """All tokens, lengths and labels: another tokenizer is another data set."""
+        sequences = [part for part in (self.inputs, self.token_types, self.targets) if isinstance(part, TokenSequences)]
+        labels = [self.targets] if isinstance(self.targets, Tensor) else []
+        return [tensor for part in sequences for tensor in (part.tokens, part.lengths)] + labels
+
     def digest(self) -> str:
         """SHA-256 of the first epoch's order and of all tokens: another tokenizer is another data set."""
         targets = self.targets if isinstance(self.targets, Tensor) else self.targets.tokens
@@ -145,6 +151,10 @@ class BlockBatches:
             return 0
         draw = generator(self.order.seed, "offset", epoch)
         return int(torch.randint(0, self.length, (), generator=draw))
+
+    def content(self) -> list[Tensor]:
+        """All tokens."""
+        return [self.tokens]
 
     def digest(self) -> str:
         """SHA-256 of the first epoch's order and offset, and of all tokens."""

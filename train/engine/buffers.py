@@ -1,33 +1,76 @@
-"""A copy of a module's buffers, to restore when a step is skipped."""
+"""What a forward pass may move in a model, to restore when the step is skipped: its buffers and modes."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+Groups = dict[torch.dtype, list[Tensor]]
 
 
 class BufferCopy:
-    """Buffers, concatenated by dtype so that taking and choosing cost a few kernels and no host read."""
+    """The buffers and modes of a model before a forward pass.
 
-    def __init__(self, buffers: Iterable[Tensor]) -> None:
-        self.groups: dict[torch.dtype, list[Tensor]] = defaultdict(list)
-        for buffer in buffers:
-            self.groups[buffer.dtype].append(buffer)
-        self.values = {dtype: _flat(group) for dtype, group in self.groups.items()}
+    A pass may write a buffer in place, assign another tensor, register one or make it larger. The values are
+    concatenated by dtype, so that to copy, choose and check them costs a few kernels and no host read.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = list(model.modules())
+        self._remember(self._buffers())
 
     def take(self, found_inf: Tensor) -> None:
         """Copy the buffers as they are now; where `found_inf` (0-d) is positive, keep the earlier copy."""
-        for dtype, group in self.groups.items():
-            self.values[dtype] = torch.where(found_inf > 0, self.values[dtype], _flat(group))
+        groups = self._buffers()
+        if _shapes(groups) == _shapes(self.groups):
+            earlier = self.values
+            self._remember(groups)
+            for dtype, values in self.values.items():
+                self.values[dtype] = torch.where(found_inf > 0, earlier[dtype], values)
+        elif not found_inf.item() > 0:  # a pass registered a buffer or changed its shape: rare enough to wait
+            self._remember(groups)
+
+    def nonfinite(self) -> Tensor:
+        """0-d bool tensor: whether a value that was finite at the last `take` is not finite now."""
+        groups = self._buffers()
+        same, found = _shapes(groups) == _shapes(self.groups), torch.zeros((), dtype=torch.bool)
+        for dtype, group in groups.items():
+            if dtype.is_floating_point or dtype.is_complex:
+                values = _flat(group)
+                # A mask of -inf was so before; that a pass registers one must be allowed too.
+                bad = ~values.isfinite() & self.values[dtype].isfinite() if same else values.isnan()
+                found = found.to(values.device) | bad.any()
+        return found
 
     def restore(self) -> None:
-        """Write the copy back into the buffers."""
+        """Put buffers and modes back."""
+        for module, slots, training in zip(self.modules, self.slots, self.modes, strict=True):
+            module.training = training
+            module._buffers.clear()
+            module._buffers.update(slots)
         with torch.no_grad():
             for dtype, group in self.groups.items():
                 parts = self.values[dtype].split([buffer.numel() for buffer in group])
                 for buffer, part in zip(group, parts, strict=True):
                     buffer.copy_(part.view_as(buffer))
+
+    def _buffers(self) -> Groups:
+        groups: Groups = defaultdict(list)
+        for module in self.modules:
+            for buffer in module._buffers.values():
+                if buffer is not None:
+                    groups[buffer.dtype].append(buffer)
+        return groups
+
+    def _remember(self, groups: Groups) -> None:
+        self.groups = groups
+        self.values = {dtype: _flat(group) for dtype, group in groups.items()}
+        self.slots = [dict(module._buffers) for module in self.modules]
+        self.modes = [module.training for module in self.modules]
+
+
+def _shapes(groups: Groups) -> dict[torch.dtype, list[torch.Size]]:
+    return {dtype: [buffer.shape for buffer in group] for dtype, group in groups.items()}
 
 
 def _flat(group: list[Tensor]) -> Tensor:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -91,13 +92,13 @@ def fit(
     on_evaluate: Callable[[], None] = lambda: None,
     on_checkpoint: Callable[[], None] = lambda: None,
     stop_requested: Callable[[], bool] = lambda: False,
-    tokens: Callable[[Batch], int] = lambda batch: 0,
+    tokens: Callable[[Batch], int | Tensor] = lambda batch: 0,
 ) -> None:
     """Train from `trainer.step_count` to `plan.steps`.
 
-    `tokens(batch)` is how many a batch holds, 0 where it is not of tokens. `on_log` gets the metrics every
-    `plan.log_every` steps and at the end; `on_evaluate` and `on_checkpoint` run at the end too. Raises
-    `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
+    `tokens(batch)` is how many a batch holds, 0 where it is not of tokens; a tensor is not waited for. `on_log` gets
+    the metrics every `plan.log_every` steps and at the end; `on_evaluate` and `on_checkpoint` run at the end too.
+    Raises `Interrupted` after a checkpoint when `stop_requested` says so, in evaluation as well, and `Diverged`
     from the step.
     """
     meter, progress = meter or Meter(trainer.precision.device), progress or Progress()
@@ -109,7 +110,8 @@ def fit(
         step = trainer.step_count
         try:
             if _due(step, plan.eval_every, plan.steps) and progress.evaluated_step < step:
-                on_evaluate()
+                with modes_restored(trainer.model):
+                    on_evaluate()
                 progress.evaluated_step = step
         finally:
             on_checkpoint()
@@ -119,7 +121,7 @@ def fit(
 
     if trainer.step_count and _due(trainer.step_count, plan.eval_every, plan.steps):
         evaluate_and_save()  # the run was interrupted in this evaluation, or after it
-    trainer.model.train()
+    trainer.train_mode()
     stream = micro_batches_by_step(batches, plan.accumulate, trainer.step_count)
     meter.resume()
     while trainer.step_count < plan.steps:
@@ -134,7 +136,6 @@ def fit(
             on_log({**trainer.read_metrics(), "train/epoch": step / per_epoch, **meter.read()})
         if _due(step, plan.eval_every, plan.steps) or _due(step, plan.checkpoint_every, plan.steps) or stop_requested():
             evaluate_and_save()
-            trainer.model.train()
     meter.pause()
 
 
@@ -150,10 +151,10 @@ def evaluate(
 
     Raises `Interrupted` between two batches, and RuntimeError unless exactly `batches.samples` were seen.
     """
-    model.eval()
     totals: dict[str, Tensor] = {}
     seen = 0
-    with torch.no_grad():
+    with modes_restored(model), torch.no_grad():
+        model.eval()
         for batch in batches.epoch(0):
             with precision.forward():
                 logits, labels = forward(model, batch)
@@ -165,6 +166,17 @@ def evaluate(
     if seen != batches.samples:
         raise RuntimeError(f"evaluated {seen} samples of {batches.samples}")
     return totals
+
+
+@contextmanager
+def modes_restored(model: nn.Module) -> Iterator[None]:
+    """Afterwards every module is in the mode, of training or evaluation, that it was in; after an exception too."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _due(step: int, every: int | None, last: int) -> bool:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from .errors import unknown
 
@@ -65,10 +66,4 @@ def _wrap(module: nn.Module, region: Region) -> None:
 
 def _float(value: Any) -> Any:
     """`value` with every floating-point tensor in it, however nested, in float32."""
-    if isinstance(value, Tensor):
-        return value.float() if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {key: _float(inner) for key, inner in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(map(_float, value))
-    return value
+    return tree_map_only(Tensor, lambda tensor: tensor.float() if tensor.is_floating_point() else tensor, value)

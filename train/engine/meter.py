@@ -40,7 +40,8 @@ class Meter:
         self.device, self.warmup_steps, self.clock = device, warmup_steps, clock
         self.wait = wait or (lambda: synchronize(device))
         self.memory = PeakMemory(device)
-        self.seen_steps = self.samples = self.tokens = self.steps = 0
+        self.seen_steps = self.samples = self.steps = 0
+        self.tokens: int | torch.Tensor = 0  # a tensor while the device counts
         self.seconds = self.data_seconds = 0.0
         self._opened: float | None = None
 
@@ -58,12 +59,12 @@ class Meter:
             self._opened = None
         self.memory.stop()
 
-    def step(self, samples: int, data_seconds: float, tokens: int = 0) -> None:
+    def step(self, samples: int, data_seconds: float, tokens: int | torch.Tensor = 0) -> None:
         """Count one step of `samples` samples that waited `data_seconds` for its batches."""
         self.seen_steps += 1
         if self._opened is not None:
             self.samples += samples
-            self.tokens += tokens
+            self.tokens = self.tokens + tokens
             self.steps += 1
             self.data_seconds += data_seconds
         elif self.seen_steps == self.warmup_steps:
@@ -83,14 +84,15 @@ class Meter:
         if self.steps == 0:
             return metrics
         metrics["throughput/samples_per_sec"] = self.samples / seconds
-        if self.tokens:
-            metrics["throughput/tokens_per_sec"] = self.tokens / seconds
+        if tokens := int(self.tokens):
+            metrics["throughput/tokens_per_sec"] = tokens / seconds
         metrics["time/step_ms"] = 1000 * seconds / self.steps
         metrics["time/data_wait_pct"] = 100 * self.data_seconds / seconds
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in COUNTERS} | {"peaks": self.memory.read()}
+        counts = {name: getattr(self, name) for name in COUNTERS}
+        return counts | {"tokens": int(self.tokens), "peaks": self.memory.read()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the counts of an earlier attempt of the same run; this process warms up again."""
@@ -115,17 +117,23 @@ class PeakMemory:
         self.device = device
         self.peaks: dict[str, float] = {}
         self.earlier: dict[str, float] = {}  # of earlier attempts of the same run
-        self.level: float | None = None
+        self.level: float | None = None  # None where it cannot be measured
+        self.tried = False
 
     def start(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return
-        if self.level is None:
+        if self.level is None and not self.tried:
+            self.tried = True
             return_freed_memory()  # memory that loading the data left free would hide the training's growth
             self.level = _status_mib("VmRSS")
-        if self.level is not None:
+        if self.level is None:
+            return
+        try:
             Path("/proc/self/clear_refs").write_text("5")
+        except OSError:  # read-only in some containers; a peak that was not reset would be of something else
+            self.level = None
 
     def restart(self) -> None:
         """Drop the peaks so far (of the warm-up) and keep the level."""

@@ -8,7 +8,7 @@ is the same for every precision.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .emulated_fp16 import emulated_fp16
+from .cuda_autocast import use_cuda_policy
+from .emulated_fp16 import emulate_fp16
 from .errors import Diverged, EngineFault, Refused, unknown
 from .fp32_modules import keep_in_fp32
 
@@ -38,12 +39,17 @@ PRECISIONS = {
 }
 
 
+# Which operations autocast keeps in FP32: those of PyTorch's list for the device, or of CUDA's on a CPU too.
+AUTOCAST_POLICIES = ("device", "cuda")
+
+
 @dataclass(frozen=True)
 class ScalerSettings:
     """Dynamic loss scaling, used by fp16 alone; the first four are torch.amp.GradScaler's own.
 
-    `min_scale` and `max_consecutive_skips` stop a run that only ever skips: below 2**-144 the
-    scaler's reciprocal overflows and the next good gradient would set the weights to infinity.
+    The scale never falls below `min_scale`: below 2**-144 the scaler's reciprocal overflows and the next good gradient
+    would set the weights to infinity. A run that skips `max_consecutive_skips` steps in a row has diverged; isolated
+    skips never end one.
     """
 
     init_scale: float = 2.0**16
@@ -56,12 +62,16 @@ class ScalerSettings:
 
 @dataclass(frozen=True)
 class EffectivePrecision:
-    """What a precision really does here, for the record; the last three are torch's modes for FP32 operands."""
+    """What a precision really does here, for the record; the last three are torch's modes for FP32 operands.
+
+    `autocast_policy` is the device type whose list of FP32 operations autocast follows.
+    """
 
     name: str
     matrix_dtype: str
     arithmetic: str
     loss_scaling: bool
+    autocast_policy: str
     cuda_matmul_fp32: str
     cudnn_conv_fp32: str
     cpu_matmul_fp32: str
@@ -117,9 +127,12 @@ class Precision:
     name: str
     device: torch.device
     settings: ScalerSettings = field(default_factory=ScalerSettings)
+    autocast_policy: str = "device"
 
     def __post_init__(self) -> None:
         require_available(self.name, self.device)
+        if self.autocast_policy not in AUTOCAST_POLICIES:
+            raise unknown("autocast_policy", self.autocast_policy, AUTOCAST_POLICIES)
         self.arithmetic = PRECISIONS[self.name]
         self.emulated = self.name == "fp16" and self.device.type == "cpu"
         self.consecutive_skips = 0
@@ -135,7 +148,7 @@ class Precision:
         self.activate()
 
     def activate(self) -> None:
-        """Set the process-wide switches. FP32 operands mean IEEE FP32, everywhere but in tf32.
+        """Set the process-wide switches and kernels. FP32 operands mean IEEE FP32, everywhere but in tf32.
 
         Left alone, cuDNN convolutions use TF32, and a library that called
         `torch.set_float32_matmul_precision("medium")` turns FP32 products into bf16 ones, on CPUs too.
@@ -145,6 +158,7 @@ class Precision:
             cuda_backend: Any = torch.backends.cuda if operation == "matmul" else torch.backends.cudnn
             getattr(cuda_backend, operation).fp32_precision = cuda_mode
             getattr(torch.backends.mkldnn, operation).fp32_precision = "ieee"
+        self._select_kernels()
 
     @property
     def matrix_dtype(self) -> torch.dtype:
@@ -159,6 +173,7 @@ class Precision:
             matrix_dtype=str(self.matrix_dtype).removeprefix("torch."),
             arithmetic="fp16 operands, FP32 arithmetic, rounded to fp16" if self.emulated else "native kernels",
             loss_scaling=self.scaler.is_enabled(),
+            autocast_policy=self.device.type if self.autocast_policy == "device" else self.autocast_policy,
             cuda_matmul_fp32=backends.cuda.matmul.fp32_precision,
             cudnn_conv_fp32=backends.cudnn.conv.fp32_precision,
             cpu_matmul_fp32=backends.mkldnn.matmul.fp32_precision,
@@ -167,10 +182,12 @@ class Precision:
     def prepare(self, model: nn.Module, fp32_modules: Sequence[str] = ()) -> None:
         """Make `model` ready for this precision, once; the modules at the paths `fp32_modules` stay in FP32.
 
-        Raises `Refused` for a model that mixed precision cannot train: half weights, sparse gradients. Weights
-        are FP32 in every precision; in fp16 ones the update of a small gradient would round to zero.
+        Raises `Refused` for a model that mixed precision cannot train: half or complex weights, sparse gradients.
+        Weights are FP32 in every precision; in fp16 ones the update of a small gradient would round to zero.
         """
         for name, parameter in model.named_parameters():
+            if parameter.is_complex():
+                raise Refused(f"parameter {name!r} is complex: loss scaling needs real ones, see torch.view_as_real")
             if parameter.is_floating_point() and parameter.dtype.itemsize < 4:
                 dtype = str(parameter.dtype).removeprefix("torch.")
                 raise Refused(f"parameter {name!r} is {dtype}: keep the model in float32, autocast rounds the operands")
@@ -183,23 +200,29 @@ class Precision:
     def forward(self) -> Iterator[None]:
         """The region for forward and loss, in training and in evaluation; backward stays outside."""
         dtype = self.arithmetic.autocast
-        with self._kernels(), torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+        self._select_kernels()
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
             yield
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradients of `loss` (0-d float32), multiplied by the scale when there is one."""
         if not loss.requires_grad:
             raise EngineFault("the loss has no gradient path to any parameter: it is detached or constant")
-        with self._kernels():
-            self.scaler.scale(loss).backward()
+        self._select_kernels()
+        self.scaler.scale(loss).backward()
 
     def update(
-        self, optimizers: Sequence[Optimizer], clip_norm: float | None = None, order: Sequence[Tensor] = ()
+        self,
+        optimizers: Sequence[Optimizer],
+        clip_norm: float | None = None,
+        order: Sequence[Tensor] = (),
+        nonfinite: Tensor | None = None,
     ) -> Update:
         """Unscale, clip, step or skip, update the scale: once per step, for all optimizers together.
 
-        Optimizers whose parameters have no gradient are passed over. One non-finite gradient skips all of
-        them. `order` holds the parameters in the model's order, in which a plain loop adds up their norms:
+        Optimizers whose parameters have no gradient are passed over. One non-finite gradient skips all of them, and
+        so does a norm that overflows, which would clip the update to nothing, or what the caller saw: `nonfinite`, a
+        0-d bool tensor. `order` holds the parameters in the model's order, in which a plain loop adds up their norms:
         in that of the optimizers' groups the sum rounds differently.
         """
         active = [optimizer for optimizer in optimizers if _with_gradient(optimizer)]
@@ -212,9 +235,11 @@ class Precision:
             updated = {id(parameter) for parameter in parameters}
             parameters = [parameter for parameter in order if id(parameter) in updated]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        found_inf = self._nonfinite(active, gradients)
         norms = torch.stack(torch._foreach_norm(gradients))  # as torch.nn.utils.get_total_norm does
         grad_norm = torch.linalg.vector_norm(norms)
+        found_inf = (~grad_norm.isfinite()).float()  # that of any non-finite gradient
+        if nonfinite is not None:
+            found_inf = torch.maximum(found_inf, nonfinite.to(found_inf))
         if clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, grad_norm)
         if self._decided_on_device(active):
@@ -227,14 +252,17 @@ class Precision:
         return Update(applied, found_inf, grad_norm, norms, parameters)
 
     def check_skips(self) -> None:
-        """Raise `Diverged` when skipping has become the rule; to be called after a step that was skipped."""
+        """Raise `Diverged` when skipping has become the rule, and keep the scale from falling further.
+
+        To be called after a step that was skipped.
+        """
         if not self.scaler.is_enabled():
             return
         scale = self.scaler.get_scale()
         if self.consecutive_skips >= self.settings.max_consecutive_skips:
             raise Diverged(f"{self.consecutive_skips} steps in a row had non-finite gradients; loss scale {scale:g}")
         if scale < self.settings.min_scale:
-            raise Diverged(f"the loss scale fell to {scale:g}, under scaler.min_scale {self.settings.min_scale:g}")
+            self.scaler.update(self.settings.min_scale)
 
     def scale(self) -> float | None:
         """The current loss scale; None when there is no scaler. Reads the device."""
@@ -252,18 +280,10 @@ class Precision:
         with torch.autocast(self.device.type, enabled=False):
             yield
 
-    def _kernels(self) -> AbstractContextManager[Any]:
-        return emulated_fp16() if self.emulated else nullcontext()
-
-    def _nonfinite(self, optimizers: Sequence[Optimizer], gradients: list[Tensor]) -> Tensor:
-        """0-d float32 tensor, positive when any gradient is not finite, by the same kernel in every precision."""
-        if self.scaler.is_enabled():
-            flags = [flag for o in optimizers for flag in self.scaler._found_inf_per_device(o).values()]
-            return torch.stack(flags).sum()
-        found_inf = torch.zeros((), device=self.device)
-        one = torch.ones((), device=self.device)
-        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, one)
-        return found_inf
+    def _select_kernels(self) -> None:
+        """The kernels of this precision, which another one in this process may have replaced."""
+        emulate_fp16(self.emulated)
+        use_cuda_policy(self.autocast_policy == "cuda" and self.device.type == "cpu")
 
     def _decided_on_device(self, optimizers: Sequence[Optimizer]) -> bool:
         """Whether fused kernels read the flag on the device, so that fp32, tf32 and bf16 never wait for the host."""

@@ -12,7 +12,7 @@ from .errors import EngineFault
 from .fp32_modules import inside_fp32_modules
 from .meter import MIB
 from .precision import Precision
-from .step import Batch, Forward, Loss, unwrapped
+from .step import Batch, Forward, Loss, training_mode, unwrapped
 
 MATRIX_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -26,10 +26,13 @@ class TrialPass:
 
 
 def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precision: Precision) -> TrialPass:
-    """Run forward and loss once in training mode; model and random states are afterwards as before.
+    """Run forward and loss once in training mode, on a copy of the model: the pass may change its buffers and modes.
+
+    The random states are afterwards as before.
 
     The bytes are those of the distinct storages that autograd saves, without the parameters, buffers and
-    inputs, which exist anyway. They are exact and the same on every machine, unlike a process's peak.
+    inputs, which exist anyway. They are exact, unlike a process's peak, and depend on the device by its list of
+    autocast's FP32 operations alone.
     Raises `EngineFault` when the loss is not a float32 scalar with a gradient, or when a linear or
     convolution module outside the `fp32_modules` does not compute in the precision.
     """
@@ -41,9 +44,9 @@ def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, pre
             saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
+    training_mode(model)()
     cuda = [precision.device] if precision.device.type == "cuda" else []
     with (
-        _training_mode(model),
         torch.random.fork_rng(devices=cuda),
         _output_dtypes(model) as dtypes,
         torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
@@ -63,21 +66,6 @@ def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, pre
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-@contextmanager
-def _training_mode(model: nn.Module) -> Iterator[None]:
-    """Training mode inside; afterwards the buffers and the mode are as before."""
-    before = [buffer.clone() for buffer in model.buffers()]
-    was_training = model.training
-    model.train()
-    try:
-        yield
-    finally:
-        model.train(was_training)
-        with torch.no_grad():
-            for buffer, value in zip(model.buffers(), before, strict=True):
-                buffer.copy_(value)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.swa_utils import AveragedModel
 
+from .average import WeightAverage
 from .buffers import BufferCopy
 from .errors import Diverged
 from .precision import Precision, Update
@@ -23,15 +23,20 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return getattr(model, "_orig_mod", model)
 
 
-def moving_average(decay: float, found_inf: Tensor) -> Callable[[Any, Any, Any], None]:
-    """For `AveragedModel`: average += (1 - decay) * (weights - average); nothing while `found_inf` (0-d) is 1."""
+def training_mode(model: nn.Module) -> Callable[[], None]:
+    """A function that puts `model` into training mode, but for the modules that are in evaluation mode now.
 
-    def average(averaged: list[Tensor], current: list[Tensor], count: object) -> None:
-        difference = torch._foreach_sub(current, averaged)
-        torch._foreach_mul_(difference, (1 - decay) * (1 - found_inf))
-        torch._foreach_add_(averaged, difference)
+    They stay so where `model` itself is in training mode: a BatchNorm that its builder froze. A model that is in
+    evaluation mode as a whole, as `from_pretrained` leaves one, trains as a whole.
+    """
+    frozen = [module for module in model.modules() if not module.training] if model.training else []
 
-    return average
+    def enter() -> None:
+        model.train()
+        for module in frozen:
+            module.training = False
+
+    return enter
 
 
 class Trainer:
@@ -41,7 +46,8 @@ class Trainer:
     `weight(batch)` how many labels that mean is over: a number, or a 0-d tensor where counting it on
     the host would wait for the device. The rate of every optimizer group is the `lr` it is given with
     times `schedule(applied_step)`. `ema_decay` keeps an FP32 exponential moving average of the weights,
-    moved by applied steps only. The modules at the paths `fp32_modules` compute in FP32.
+    moved by applied steps only. The modules at the paths `fp32_modules` compute in FP32. `train_mode()` puts the model
+    into the modes that it was built in, see `training_mode`.
 
     `step_count` counts attempted steps, `applied_step` those that moved the weights; the learning rate
     and the average know the second alone.
@@ -66,11 +72,10 @@ class Trainer:
         self.optimizers, self.schedule, self.precision = list(optimizers), schedule, precision
         self.peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
         self.clip_norm = clip_norm
-        self.ema: AveragedModel | None = None
-        if ema_decay is not None:
-            self.ema = AveragedModel(unwrapped(model), multi_avg_fn=moving_average(ema_decay, precision.found_inf))
+        self.train_mode = training_mode(model)
+        self.ema = WeightAverage(unwrapped(model), ema_decay) if ema_decay is not None else None
         self.step_count = self.applied_step = self.unread_steps = 0
-        self.buffers = BufferCopy(model.buffers())
+        self.buffers = BufferCopy(unwrapped(model))
         device = precision.device
         self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
         self.nonfinite_losses = torch.zeros((), device=device, dtype=torch.int64)
@@ -86,13 +91,13 @@ class Trainer:
     @property
     def evaluated_model(self) -> nn.Module:
         """The weights to evaluate: the moving average where there is one."""
-        return self.ema.module if self.ema is not None else self.model
+        return self.ema.evaluated(unwrapped(self.model)) if self.ema is not None else self.model
 
     def step(self, micro_batches: Sequence[Batch]) -> None:
         """Take one optimizer step over `micro_batches`.
 
         The gradient is that of the mean loss over all of them, whatever their sizes.
-        Raises `Diverged` on a non-finite gradient without loss scaling, or when scaling gives up.
+        Raises `Diverged` on a non-finite gradient or buffer without loss scaling, or when scaling gives up.
         """
         factor = self.schedule(self.applied_step)
         for optimizer, peaks in zip(self.optimizers, self.peak_rates, strict=True):
@@ -109,21 +114,21 @@ class Trainer:
             self.precision.backward(loss)
             step_loss += loss.detach()
         self.step_count += 1
-        update = self.precision.update(self.optimizers, self.clip_norm, self.parameters)
+        update = self.precision.update(self.optimizers, self.clip_norm, self.parameters, self.buffers.nonfinite())
         self._account(step_loss, update)
         if update.applied is False:
-            self.buffers.restore()  # BatchNorm's statistics; nothing else has moved yet
             self.check()
+            self.buffers.restore()  # nothing else has moved yet
             self.precision.check_skips()
         else:
             self.applied_step += 1
             if self.ema is not None:
-                self.ema.update_parameters(unwrapped(self.model))
+                self.ema.update(unwrapped(self.model), self.precision.found_inf, first=self.applied_step == 1)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def check(self) -> None:
-        """Raise `Diverged` if a step without loss scaling had a non-finite gradient. Reads the device.
+        """Raise `Diverged` if a step without loss scaling had a non-finite gradient or buffer. Reads the device.
 
         A step whose outcome is known on the host calls it itself. After one that is decided on the device, every
         later update is skipped until this is called; it restores what their forward passes moved.
@@ -132,25 +137,30 @@ class Trainer:
         if step < 0:
             return
         self.applied_step = step - 1
+        nonfinite = _nonfinite_buffers(self.model)
         self.buffers.restore()
-        if self.ema is not None:
-            for averaged, buffer in zip(self.ema.module.buffers(), unwrapped(self.model).buffers(), strict=True):
-                averaged.copy_(buffer)
-        name = self.names[int(self.bad_index.item())]
-        others = int(self.bad_count.item()) - 1
-        # Backward runs from the loss to the input, so the last of them is nearest to where it began.
-        before = f" and in {others} parameters before it" if others else ""
-        raise Diverged(f"step {step}: non-finite gradient in {name!r}{before}; the weights were not touched")
+        buffers = [name for name in nonfinite if name not in _nonfinite_buffers(self.model)]
+        if count := int(self.bad_count.item()):
+            # Backward runs from the loss to the input, so the last of them is nearest to where it began.
+            before = f" and in {count - 1} parameters before it" if count > 1 else ""
+            fault = f"non-finite gradient in {self.names[int(self.bad_index.item())]!r}{before}"
+        elif buffers:
+            others = f" and {len(buffers) - 1} others" if len(buffers) > 1 else ""
+            fault = f"the forward pass made buffer {buffers[0]!r}{others} non-finite"
+        else:
+            fault = "the norm of the gradient is too large for float32"
+        raise Diverged(f"step {step}: {fault}; the weights were not touched")
 
     def read_metrics(self) -> dict[str, float]:
         """Metrics of the steps since the last call: mean loss, gradient norm, rate, counts. Reads the device."""
         metrics = {
-            "train/loss": self.loss_sum.item() / max(self.unread_steps, 1),
             "train/grad_norm": self.grad_norm.item(),
             "train/lr": self.optimizers[0].param_groups[0]["lr"],
             "train/step": self.step_count,
             "train/applied_step": self.applied_step,
         }
+        if self.unread_steps:
+            metrics["train/loss"] = self.loss_sum.item() / self.unread_steps
         nonfinite = int(self.nonfinite_losses.item())
         if nonfinite:
             metrics["train/nonfinite_loss_steps"] = nonfinite
@@ -179,6 +189,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        _register_missing_buffers(unwrapped(self.model), state["model"])
         unwrapped(self.model).load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -205,3 +216,20 @@ class Trainer:
         self.bad_step = torch.where(first, self.step_count, self.bad_step)
         self.bad_index = torch.where(first, (nonfinite * self.positions).max(), self.bad_index)
         self.bad_count = torch.where(first, nonfinite.sum(), self.bad_count)
+
+
+def _nonfinite_buffers(model: nn.Module) -> list[str]:
+    return [name for name, buffer in unwrapped(model).named_buffers() if not buffer.isfinite().all()]
+
+
+def _register_missing_buffers(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give `model` the buffers in `state` that a forward pass registered or made larger."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, value in state.items():
+        path, _, own = name.rpartition(".")
+        if name not in parameters and path in modules:
+            buffer = modules[path]._buffers.get(own)
+            if buffer is None or buffer.shape != value.shape:
+                device = next(iter(parameters.values())).device
+                modules[path].register_buffer(own, torch.empty_like(value, device=device))

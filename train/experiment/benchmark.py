@@ -1,33 +1,42 @@
-"""The paired throughput benchmark: one process, blocks of training steps in each precision in turn.
+"""The paired throughput benchmark: several process starts, in each blocks of training steps in each precision in turn.
 
 On a shared machine two runs made at different times differ by more than most speed-ups. Here every block
 in one precision has a neighbour in each other one, so their ratio is that of the precisions. Steps are
 whole ones (forward, backward, unscale, clip, step) on one batch that is on the device already.
 
-Each round builds new trainers, in turning order. Two equal trainers that are built once differ by up to 2% in speed, by
-where their memory happens to lie, and however often they are timed the interval closes on that difference (Mytkowicz et
-al. 2009, "Producing Wrong Data Without Doing Anything Obviously Wrong!", https://doi.org/10.1145/1508244.1508275). New
-ones differ in another way each round, which the interval then covers; `scripts.run_calibration` counts how often it
-does.
+Two equal trainers that are built once differ by up to 2% in speed, by where their memory happens to lie, and two
+processes by what chance gave each of them; however often they are timed, an interval over rounds of one process closes
+on that difference (Mytkowicz et al. 2009, "Producing Wrong Data Without Doing Anything Obviously Wrong!",
+https://doi.org/10.1145/1508244.1508275). So each round builds new trainers, in turning order, and the interval is over
+process starts; `scripts.run_speed_calibration` counts how often it holds the truth.
 """
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from reports.records.benchmark import Benchmark, Blocks
+from reports.records.benchmark import Benchmark, Blocks, Conditions, Start
 from reports.records.config import Experiment
+from reports.records.files import read_record, write_record
 from train.engine.meter import synchronize
 from train.engine.step import Batch
 from train.experiment import environment
-from train.experiment.setup import Script, Setup, setup
+from train.experiment.identity import source_digest
+from train.experiment.setup import Script, Setup, build_model, setup
 
 Step = Callable[[], object]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
-ROUNDS = 24  # even, so that each order comes equally often
+STARTS = 3
+ROUNDS = 8  # of a start; even, so that each order comes equally often
 BLOCK_SECONDS = 0.4
 WARMUP_STEPS = 2
 PROFILED_STEPS = 3
@@ -71,15 +80,18 @@ def interleave(
     return Blocks(block_steps=block, seconds={name: [one[name] for one in measured] for name in names})
 
 
-def benchmark(
+def measure(
     script: Script,
     config: Experiment,
     precisions: Sequence[str],
     device: torch.device,
     smoke: bool = False,
     counted: Callable[[int, str], Iterable[int]] = lambda rounds, title: range(rounds),
-) -> Benchmark:
-    """Measure `precisions` side by side; `counted(rounds, title)` numbers the rounds and may show them."""
+) -> Start:
+    """Measure `precisions` side by side in this process; `counted(rounds, title)` numbers the rounds and may show them.
+
+    Raises `Refused` as `setup` does, and whatever the model raises in a step or in a copy of itself.
+    """
     setups: dict[str, Setup] = {}
     for name in precisions:
         data = next(iter(setups.values())).data if setups else None
@@ -98,16 +110,49 @@ def benchmark(
     for name, build_step in builds.items():
         setups[name].precision.activate()
         operators[name] = operator_times(build_step(), device)
-    return Benchmark(
-        config_sha256=config.digest(),
-        device=environment.device_name(device),
-        torch=torch.__version__,
-        smoke=smoke,
+    return Start(
         git=environment.git_state(),
         samples_per_step=len(batch["labels"]) * config.accumulate,
         operators_ms=operators,
         **dict(blocks),
     )
+
+
+def conditions(script: Script, config: Experiment, device: torch.device, smoke: bool) -> Conditions:
+    """What must be equal for starts to stand in one record."""
+    machine = environment.describe(device)
+    return Conditions(
+        config_sha256=config.digest(),
+        source_sha256=source_digest(script.build, build_model(script.build, config, 0, torch.device("cpu"))),
+        device=environment.device_name(device),
+        cpu=machine.cpu,
+        torch=machine.versions["torch"],
+        smoke=smoke,
+    )
+
+
+def recorded(file: Path, under: Conditions, precisions: Sequence[str]) -> Benchmark:
+    """The starts in `file` that were measured under these conditions, each with all `precisions`; none of any other."""
+    try:
+        previous = read_record(Benchmark, file)
+    except ValueError:
+        return Benchmark(**dict(under))
+    same = all(getattr(previous, key) == value for key, value in under)
+    return Benchmark(**dict(under), starts=[start for start in previous.starts if same and start.has(precisions)])
+
+
+def add_start(file: Path, under: Conditions, start: Start) -> None:
+    """Write `file` with one more start; starts that lack one of its precisions go."""
+    benchmark = recorded(file, under, list(start.seconds))
+    write_record(file, benchmark.model_copy(update={"starts": [*benchmark.starts, start]}))
+
+
+def in_new_process(
+    function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+) -> Result:
+    """What `function`, one of a module, returns in a process that is started for it."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments, **named).result()
 
 
 def steps_at_rate_0(wired: Setup, batch: Batch) -> Callable[[], Step]:
@@ -120,7 +165,7 @@ def steps_at_rate_0(wired: Setup, batch: Batch) -> Callable[[], Step]:
         trainer = wired.trainer_on_copy()
         # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
         trainer.schedule = lambda step: 0.0
-        trainer.model.train()
+        trainer.train_mode()
         return lambda: trainer.step([batch] * wired.config.accumulate)
 
     return build

@@ -54,7 +54,7 @@ def _data(config: Experiment, entry: ImageSet | TextSet) -> str:
     if isinstance(source, Embedded):
         return "comes with the installed packages, nothing to fetch"
     local = hub.local_folder(name)
-    if local is not None and source.class_folders and image_folder.is_layout(local):
+    if local is not None and isinstance(entry, ImageSet) and image_folder.is_layout(local):
         return _described(local)
     try:
         builder = hub.builder(name, source)

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from train.engine.copies import copied
 from train.engine.errors import EngineFault, Interrupted, Refused
-from train.engine.fit import Score
+from train.engine.fit import Score, modes_restored
 from train.engine.fp32_modules import uncalled_fp32_modules
 from train.engine.precision import Precision
 from train.engine.saved_for_backward import TrialPass, trial_pass
-from train.engine.step import Batch, Forward, Trainer
+from train.engine.step import Batch, Forward, Trainer, unwrapped
 
 TRAIN = Path(__file__).resolve().parent.parent
 
@@ -34,19 +35,20 @@ class Finding:
 
 
 def trial_run(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None) -> TrialPass:
-    """Forward and loss of a training step on `batch`, then an evaluation of `last`; nothing is left changed.
+    """Forward and loss of a training step on `batch`, then an evaluation of `last`, on a copy: nothing is changed.
 
     `last` is the last evaluation batch, which may be shorter than others: a model may have fixed their size.
 
     Raises `EngineFault` for what `trial_pass` refuses, for logits that do not fit labels and `classes`, and for
     whatever the model raises, naming the module, the operation and the line.
     """
-    where = _Where(trainer.model)
+    model = copied(unwrapped(trainer.model))
+    where = _Where(model)
     try:
         with where.watching():
             forward = fitting(trainer.forward, classes)
-            measured = trial_pass(trainer.model, forward, trainer.loss, batch, trainer.precision)
-            _evaluate_once(trainer, score, last, classes)
+            measured = trial_pass(model, forward, trainer.loss, batch, trainer.precision)
+            _evaluate_once(model, trainer, score, last, classes)
     except (EngineFault, Refused, Interrupted):
         raise
     except Exception as error:  # whatever a model raises
@@ -56,18 +58,14 @@ def trial_run(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes
     return measured
 
 
-def _evaluate_once(trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> None:
-    """The forward pass and the score of an evaluation, with mode and random states as before afterwards."""
-    model, precision = trainer.model, trainer.precision
+def _evaluate_once(model: nn.Module, trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> None:
+    """The forward pass and the score of an evaluation, with modes and random states as before afterwards."""
+    precision = trainer.precision
     cuda = [precision.device] if precision.device.type == "cuda" else []
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=cuda), precision.forward():
-            logits, labels = fitting(trainer.forward, classes, evaluation=True)(model, batch)
-            score(logits.float(), labels)
-    finally:
-        model.train(was_training)
+    with modes_restored(model), torch.no_grad(), torch.random.fork_rng(devices=cuda), precision.forward():
+        model.eval()
+        logits, labels = fitting(trainer.forward, classes, evaluation=True)(model, batch)
+        score(logits.float(), labels)
 
 
 def fitting(forward: Forward, classes: int | None, evaluation: bool = False) -> Forward:
@@ -96,7 +94,9 @@ def fitting(forward: Forward, classes: int | None, evaluation: bool = False) -> 
 def examine(
     trainer: Trainer, score: Score, batch: Batch, last: Batch, classes: int | None, remedy: bool = True
 ) -> Finding:
-    """Check one step's worth of `trainer` on `batch`, without taking the step, and an evaluation of `last`.
+    """Check a whole step of `trainer` on `batch`, update included, and an evaluation of `last`.
+
+    The step moves its model, which is one to throw away.
 
     Names the module, the operation and the line where something raises; a head that does not fit
     `classes`; parameters without a gradient, or with one that is not finite where no scaler would skip it;
@@ -110,12 +110,14 @@ def examine(
             forward = fitting(trainer.forward, classes)
             measured = trial_pass(trainer.model, forward, trainer.loss, batch, trainer.precision)
             finding.saved_mib, finding.module_outputs = measured.saved_mib, measured.matrix_dtypes
-            trainer.model.train()
+            trainer.train_mode()
             with trainer.precision.forward():
                 logits, labels = trainer.forward(trainer.model, batch)
                 loss = trainer.loss(logits.float(), labels)
             trainer.precision.backward(loss)
-            _evaluate_once(trainer, score, last, classes)
+            gradient_faults = _gradient_faults(trainer)
+            trainer.precision.update(trainer.optimizers, trainer.clip_norm, trainer.parameters)
+            _evaluate_once(trainer.model, trainer, score, last, classes)
     except (EngineFault, Refused) as error:
         finding.faults.append(str(error))
     except Exception as error:  # whatever a model raises is what the user wants to hear about
@@ -124,7 +126,7 @@ def examine(
             finding.remarks.append(f"fp32_modules=[{module}] would compute that module in FP32")
     else:
         finding.faults += _uncalled_faults(where)
-        finding.faults += _gradient_faults(trainer)
+        finding.faults += gradient_faults
         overflows = _overflows(where.overflowed, trainer.precision)
         if not overflows and not (logits.isfinite().all() and loss.isfinite()):
             overflows = ["the logits or the loss are not finite, in an operation of no module with weights"]

@@ -1,16 +1,18 @@
 """The record of a run while it trains: metrics.jsonl a line at a time, summary.json at the end.
 
-Each line is flushed: a killed process loses at most the line it was writing. A tracker gets all of it too.
+Each line is flushed: a killed process loses at most the line it was writing. What a checkpoint counts on is in the
+checkpoint itself. A tracker gets all of it too.
 """
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from reports.records.files import naming, write_record, write_text
 from reports.records.layout import METRICS, SUMMARY
-from reports.records.metrics import STEP, Figure, read_lines, to_line
+from reports.records.metrics import STEP, Figure, newest, parse_lines, to_line
 from reports.records.summary import Summary
 
 
@@ -33,21 +35,27 @@ class Tracker(Protocol):
 class RunRecord:
     """metrics.jsonl and summary.json of one run folder, and the tracker.
 
-    `history` are the lines up to the checkpoint that the run resumes from; later lines are dropped, because the
-    resumed run writes them again.
+    `history` are the lines in the checkpoint that the run resumes from, and take the place of what the file has: later
+    lines are written again, and damaged, doubled, moved or foreign ones are none of the run's.
     """
 
-    def __init__(self, folder: Path, history: Sequence[Mapping[str, Figure]], tracker: Tracker) -> None:
+    def __init__(self, folder: Path, history: str, tracker: Tracker) -> None:
         self.folder, self.tracker = folder, tracker
         path = folder / METRICS
-        _, damaged = read_lines(path)
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        _, damaged = parse_lines(text)
         if damaged:
             print(f"warning: {path} had {damaged} damaged lines; they are left out", flush=True)
-        self.rows = [dict(row) for row in history]
-        write_text(path, "".join(map(to_line, self.rows)))
-        self.file = path.open("a", encoding="utf-8")
-        self.nonfinite_loss_steps = sum(int(row.get("train/nonfinite_loss_steps", 0)) for row in self.rows)
-        tracker.open(self.rows)
+        if not text.startswith(history):
+            print(f"warning: {path} is restored from the checkpoint", flush=True)
+        write_text(path, history)
+        self.file = path.open("a+", encoding="utf-8")
+        self.newest: dict[str, Figure] = {}
+        self.nonfinite_loss_steps = 0
+        rows, _ = parse_lines(history)
+        for row in rows:
+            self._count(row)
+        tracker.open(rows)
 
     def log(self, step: int, metrics: Mapping[str, Figure | None]) -> None:
         """Append one line; a figure that is None was not measured and is left out."""
@@ -55,25 +63,34 @@ class RunRecord:
         with naming(self.folder / METRICS):
             self.file.write(to_line(row))
             self.file.flush()
-        self.rows.append(row)
-        self.nonfinite_loss_steps += int(row.get("train/nonfinite_loss_steps", 0))
+        self._count(row)
         self.tracker.log(row)
+
+    def history(self) -> str:
+        """All lines, for a checkpoint; it needs them on the disk only as a part of itself."""
+        with naming(self.folder / METRICS):
+            self.file.flush()
+            self.file.seek(0)
+            return self.file.read()
 
     def last(self) -> dict[str, Figure]:
         """The newest value of every figure."""
-        newest: dict[str, Figure] = {}
-        for row in self.rows:
-            newest |= row
-        newest.pop("train/nonfinite_loss_steps", None)
-        if "throughput/samples_per_sec" in newest:
-            newest.pop("throughput/reason", None)  # of the warm-up
-        return newest
+        figures = newest([self.newest])
+        figures.pop("train/nonfinite_loss_steps", None)
+        return figures
 
     def close(self, summary: Summary, exit_status: int) -> None:
         """Write summary.json and end the tracker. Raises OSError naming the file that the disk does not take."""
         try:
             with contextlib.suppress(OSError):  # what `log` could not write and has named
+                self.file.flush()
+                os.fsync(self.file.fileno())  # a summary on the disk has its history there
+            with contextlib.suppress(OSError):
                 self.file.close()
             write_record(self.folder / SUMMARY, summary)
         finally:
             self.tracker.close(summary, exit_status)
+
+    def _count(self, row: Mapping[str, Figure]) -> None:
+        self.newest |= row
+        self.nonfinite_loss_steps += int(row.get("train/nonfinite_loss_steps", 0))

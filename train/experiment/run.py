@@ -11,23 +11,28 @@ from pathlib import Path
 from typing import Protocol
 
 from reports.records import layout
-from reports.records.config import Experiment
-from reports.records.environment import Attempt, EffectivePrecision, Environment, RunPrecision
+from reports.records.config import LENGTH, Experiment
+from reports.records.environment import Attempt, EffectivePrecision, Environment, Machine, RunPrecision
+from reports.records.identity import Identity
 from reports.records.metric import Metric
-from reports.records.summary import DIVERGED, FAILED, FINISHED, INTERRUPTED, Pretrained, Status, Steps, Summary
+from reports.records.metrics import LOSS as TRAINING_LOSS
+from reports.records.summary import DIVERGED, FAILED, FINISHED, INTERRUPTED, Status, Summary
 from train.engine import checkpoint
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
-from train.engine.fit import Batches, Progress, fit, is_better, last_batch
+from train.engine.fit import Batches, Plan, Progress, fit, is_better, last_batch
 from train.engine.meter import Meter, synchronize
 from train.engine.precision import Precision
 from train.engine.saved_for_backward import TrialPass
 from train.engine.step import Batch
 from train.experiment import environment, seeding
-from train.experiment.folder import BEST, LAST, RunFolder, lock_folder, open_folder
+from train.experiment.folder import POLICIES, RunFolder, Wanted, lock_folder, open_folder
+from train.experiment.identity import identity_of, source_files
 from train.experiment.metrics import LOSS
 from train.experiment.preflight import trial_run
 from train.experiment.record import RunRecord, Tracker
+from train.experiment.run_state import BEST, LAST, PREVIOUS, START_AGAIN, best_of
 from train.experiment.setup import Script, Setup, digest_of, setup
+from train.experiment.summary import summarise
 
 COMPUTE_SECONDS = 1.0
 
@@ -46,11 +51,11 @@ class Display(Protocol):
 class Services:
     """What the command gives a run. `command` is how it was called.
 
-    `track(folder, run_id, experiment, precision, seed)` starts a tracker, `display(title, steps, done)` a display,
+    `track(folder, experiment, environment, metric, smoke)` starts a tracker, `display(title, steps, done)` a display,
     and `stop_requested` says whether a signal asked the run to stop.
     """
 
-    track: Callable[[Path, str, Experiment, str, int], Tracker]
+    track: Callable[[Path, Experiment, Environment, Metric, bool], Tracker]
     display: Callable[[str, int, int], Display]
     stop_requested: Callable[[], bool]
     command: str
@@ -90,31 +95,38 @@ def execute(prepared: Prepared, out: Path, resume: str, services: Services) -> N
     if wired.smoke and path.exists():  # figures of a smoke run are not worth keeping
         with lock_folder(path):
             shutil.rmtree(path)
-    folder = open_folder(path, wired.config, wired.precision.name, wired.seed, resume)
-    if folder.finished and resume not in ("auto", "never"):
+    machine = environment.describe(wired.device, source_files(wired.script.build, wired.model))
+    identity = identity_of(wired, machine)
+    wanted = Wanted(wired.config, wired.precision.name, wired.seed, identity, _first_checkpoint(wired.plan))
+    folder = open_folder(path, wanted, resume)
+    if folder.finished and resume not in POLICIES:
         raise Refused(f"{path} is finished already; to resume from {resume}, choose another --out")
     if folder.finished:
         print(f"{path}: finished already", flush=True)
         return
-    Run(prepared, folder, services).train()
+    Run(prepared, folder, machine, identity, services).train()
 
 
 class Run:
     """The training of one run in its folder, resumed from the folder's checkpoint where there is one."""
 
-    def __init__(self, prepared: Prepared, folder: RunFolder, services: Services) -> None:
-        self.prepared, self.folder, self.services = prepared, folder, services
+    def __init__(
+        self, prepared: Prepared, folder: RunFolder, machine: Machine, identity: Identity, services: Services
+    ) -> None:
+        self.prepared, self.folder, self.identity, self.services = prepared, folder, identity, services
         self.setup = prepared.setup
         self.trainer = self.setup.trainer
         self.meter = Meter(self.setup.device)
         self.progress = Progress()
         self.final_weights: str | None = None
-        if folder.checkpoint is not None:
-            self._resume()
-        folder.begin(self.setup.config, self._environment(), self._attempt())
+        history = self._resume() if folder.resumed is not None else ""
+        own = Environment(**dict(machine), precision=self._precision(), seed=self.setup.seed)
+        # Of each attempt, because a source that had changes in one of them is not made clean by the next.
+        attempt = Attempt(git=machine.git, place=identity.place, command=services.command)
+        attempt.from_step = self.trainer.step_count
+        folder.begin(self.setup.config, own, attempt)
         config, precision, seed = self.setup.config, self.setup.precision.name, self.setup.seed
-        tracker = services.track(folder.path, folder.run_id, config, precision, seed)
-        history = folder.checkpoint.history if folder.checkpoint else []
+        tracker = services.track(folder.path, config, own, self.setup.task.metric, self.setup.smoke)
         self.record = RunRecord(folder.path, history, tracker)
         title = f"{config.name} {layout.run_name(precision, seed)}"
         self.display = services.display(title, self.setup.plan.steps, self.trainer.step_count)
@@ -133,7 +145,8 @@ class Run:
             raise
         except Diverged as error:
             status, reason = DIVERGED, str(error)
-            self._log(self.trainer.read_metrics())  # with the value that is not finite, as it was
+            if self.trainer.unread_steps:
+                self._log(self.trainer.read_metrics())  # with the value that is not finite, as it was
             raise
         except Refused as error:  # of a sample that is read only now
             reason = str(error)
@@ -165,6 +178,7 @@ class Run:
     def _finish(self) -> None:
         """Measure the final weights: once more in FP32, and the speed of steps without a loader."""
         step, last = self.trainer.step_count, self.record.last()
+        self._require_trained(last.get(TRAINING_LOSS))
         for metric in (LOSS.metric, self.setup.task.metric):  # NaN logits have a best class too, but no loss
             value = last.get(metric.key, math.nan if metric is self.setup.task.metric else 0.0)
             if not isinstance(value, int | float) or not math.isfinite(value):
@@ -176,6 +190,17 @@ class Run:
             self.setup.precision.activate()
         self.final_weights = digest_of(self.trainer.evaluated_model)
         self.record.log(step, {"throughput/compute_samples_per_sec": self._compute_throughput()})
+
+    def _require_trained(self, loss: object) -> None:
+        """Raise `Diverged` for a training that moved nothing, or that ends on losses that are not finite.
+
+        One skipped step at the end may have any loss: loss scaling skips now and then in a run that is well.
+        """
+        trainer, skips = self.trainer, self.setup.precision.consecutive_skips
+        if trainer.applied_step == 0:
+            raise Diverged(f"step {trainer.step_count}: none of the steps was applied")
+        if skips > 1 and not (isinstance(loss, int | float) and math.isfinite(loss)):
+            raise Diverged(f"step {trainer.step_count}: the last {skips} steps were skipped, with a loss of {loss}")
 
     def _log(self, metrics: dict[str, float]) -> None:
         saved = {"memory/saved_for_backward_mib": self.prepared.trial.saved_mib}
@@ -195,6 +220,8 @@ class Run:
         self.record.log(step, values)
         self.display.evaluated(step, [(metric, values[metric.key]) for metric in task.metrics if metric.key in values])
         value = values[task.metric.key]
+        if not math.isfinite(values.get(LOSS.metric.key, 0.0)):
+            return  # NaN logits have a best class too
         if is_better(value, self.progress.best, task.metric.higher_is_better):
             self.progress.best = value
             self.progress.evaluated_step = step  # a run that resumes from this checkpoint need not evaluate again
@@ -206,51 +233,62 @@ class Run:
             self.folder.path / name,
             {
                 "identity": {"config": config.model_dump(), "precision": precision, "seed": seed},
+                "built": self.identity.model_dump(),
                 "run_id": self.folder.run_id,
-                "lines": len(self.record.rows),
+                "attempts": [attempt.model_dump() for attempt in self.folder.attempts],
+                "history": self.record.history(),
                 "trainer": self.trainer.state_dict(),
                 "progress": asdict(self.progress),
                 "meter": self.meter.state_dict(),
                 "random": seeding.random_state(),
             },
+            self.folder.path / PREVIOUS if name == LAST else None,
         )
 
-    def _resume(self) -> None:
-        assert self.folder.checkpoint is not None
-        state, steps, path = self.folder.checkpoint.state, self.setup.plan.steps, self.folder.path
-        if state["trainer"]["step"] > steps:
-            raise Refused(f"{path} is at step {state['trainer']['step']} already, beyond {steps}")
-        self.trainer.load_state_dict(state["trainer"])
-        self.progress = Progress(**state["progress"])
-        self.meter.load_state_dict(state["meter"])
+    def _resume(self) -> str:
+        """Restore the state of the checkpoint; returns the lines that were logged up to it."""
+        assert self.folder.resumed is not None
+        resumed, steps, path = self.folder.resumed, self.setup.plan.steps, self.folder.path
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            seeding.restore_random_state(state.get("random"))
+            try:
+                self.trainer.load_state_dict(resumed.state.trainer)
+                self.meter.load_state_dict(resumed.state.meter)
+                seeding.restore_random_state(resumed.state.random)
+                step = int(self.trainer.step_count)
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+                fault = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise Refused(f"checkpoint {resumed.source} does not fit this run: {fault}; {START_AGAIN}") from error
+        if step > steps:
+            raise Refused(f"{path} is at step {step} already, beyond {steps}")
+        self.progress = best_of(resumed.state, resumed.source, path)
         for warning in caught:
             print(f"warning: {warning.message}", flush=True)
-        print(f"{path}: resumes from step {self.trainer.step_count} of {steps}", flush=True)
-        for change in self.folder.changes:
+        print(f"{path}: resumes from step {step} of {steps}", flush=True)
+        for change in resumed.changes:
             print(f"  {change.key}: {change.before} -> {change.after}", flush=True)
-        if self.folder.changes:
+        if any(change.key in LENGTH for change in resumed.changes):
             print(f"  the schedule now ends at step {steps}", flush=True)
+        return resumed.state.history
 
     def _compute_throughput(self) -> float:
-        """Samples per second of steps at rate 0 on one batch that is on the device already: the last thing to do."""
+        """Samples per second of whole steps at rate 0 on one batch on the device: the last thing to do."""
         trainer, batch, device = self.trainer, self.prepared.first_batch, self.setup.device
-        self.setup.model.train()
+        micro_batches = [batch] * self.setup.config.accumulate
+        trainer.train_mode()
         before = trainer.step_count, trainer.applied_step, trainer.schedule
         trainer.schedule = lambda step: 0.0
         steps = 0
-        trainer.step([batch])
+        trainer.step(micro_batches)
         synchronize(device)
         started = time.perf_counter()
         while steps < 3 or time.perf_counter() - started < COMPUTE_SECONDS:
-            trainer.step([batch])
+            trainer.step(micro_batches)
             steps += 1
         synchronize(device)
         seconds = time.perf_counter() - started
         trainer.step_count, trainer.applied_step, trainer.schedule = before
-        return len(batch["labels"]) * steps / seconds
+        return len(batch["labels"]) * len(micro_batches) * steps / seconds
 
     def _close(self, summary: Summary) -> None:
         """End the record. A disk that does not take it fails a finished run; one that failed has said why already."""
@@ -271,42 +309,19 @@ class Run:
             module_outputs=self.prepared.trial.matrix_dtypes,
         )
 
-    def _environment(self) -> Environment:
-        machine = environment.describe(self.setup.device)
-        return Environment(**dict(machine), precision=self._precision(), seed=self.setup.seed)
-
-    def _attempt(self) -> Attempt:
-        return Attempt(command=self.services.command, from_step=self.trainer.step_count)
-
     def _summary(self, status: Status, reason: str | None, seconds: float) -> Summary:
-        wired, metric = self.setup, self.setup.task.metric
-        steps, applied = self.trainer.step_count, self.trainer.applied_step
-        pretrained = getattr(wired.model, "pretrained", None)  # what the loaders of `models` leave on it
-        final = self.record.last()
-        return Summary(
-            experiment=wired.config.name,
-            config_sha256=wired.config.digest(),
-            status=status,
-            reason=reason,
-            smoke=wired.smoke,
-            precision=self._precision(),
-            seed=wired.seed,
-            device=environment.device_name(wired.device),
-            metric=metric.key,
-            higher_is_better=metric.higher_is_better,
-            metrics=[metric for metric in wired.task.metrics if metric.key in final or metric == wired.task.metric],
-            final=dict(final),
-            best={metric.key: self.progress.best},
-            steps=Steps(planned=wired.plan.steps, attempted=steps, applied=applied),
-            skipped_steps=steps - applied if wired.precision.arithmetic.scaled else 0,
-            nonfinite_loss_steps=self.record.nonfinite_loss_steps,
-            parameters=sum(parameter.numel() for parameter in wired.model.parameters()),
-            pretrained=Pretrained(**pretrained) if pretrained else None,
-            train_samples=wired.data.train.samples,
-            eval_samples=wired.data.evaluation.samples,
-            warmup_steps=self.meter.warmup_steps,
-            attempt_seconds=round(seconds, 3),
-            initial_weights_sha256=wired.initial_weights,
-            data_order_sha256=wired.data.train.digest(),
-            final_weights_sha256=self.final_weights,
+        summary = summarise(self.setup, self.identity, self.record, self.progress, self._precision())
+        return summary.model_copy(
+            update={
+                "status": status,
+                "reason": reason,
+                "attempt_seconds": round(seconds, 3),
+                "warmup_steps": self.meter.warmup_steps,
+                "final_weights_sha256": self.final_weights,
+            }
         )
+
+
+def _first_checkpoint(plan: Plan) -> int:
+    """The step after which a checkpoint is due for the first time."""
+    return min(plan.steps, plan.eval_every or plan.steps, plan.checkpoint_every or plan.steps)

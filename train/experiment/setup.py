@@ -1,6 +1,5 @@
 """One wiring of an experiment: script, data, model, optimizer, precision, trainer and plan."""
 
-import copy
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from reports.records.config import Experiment
 from train.data.hub import rely_on_cache_without_network, root_cause
 from train.data.specification import Splits
 from train.engine.allocator import keep_freed_memory
+from train.engine.copies import copied
 from train.engine.errors import Refused
 from train.engine.fit import Batches, Plan, evaluate, steps_per_epoch
 from train.engine.precision import Precision, ScalerSettings, require_available
@@ -74,7 +74,7 @@ class Setup:
 
     def trainer_on_copy(self) -> Trainer:
         """A trainer on a copy of the model; the precision, and so the loss scale, is shared."""
-        return _build_trainer(copy.deepcopy(self.model), self.task, self.config, self.plan, self.data, self.precision)
+        return _build_trainer(copied(self.model), self.task, self.config, self.plan, self.data, self.precision)
 
     def evaluate(
         self, batches: Batches, precision: Precision | None = None, stop_requested: Callable[[], bool] = lambda: False
@@ -101,7 +101,7 @@ def setup(
     """
     require_available(precision, device)
     set_up_process(config, device)
-    engine = Precision(precision, device, ScalerSettings(**config.scaler.model_dump()))
+    engine = Precision(precision, device, ScalerSettings(**config.scaler.model_dump()), config.autocast_policy)
     model = build_model(script.build, config, seed, device)
     initial_weights = digest_of(model)
     data = data or script.task.data(config, seed, device, smoke)

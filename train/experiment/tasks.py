@@ -24,7 +24,7 @@ class Task:
     """The seam between a kind of model and the engine.
 
     `forward(model, batch)` gives logits and labels, `loss(config)` the loss over both, `weight(batch)` the number of
-    labels that the loss is a mean over, `tokens(batch)` the positions that a text model computes. The first of
+    labels that the loss is a mean over, `tokens(batch)` the tokens of a text without padding. The first of
     `measures` decides which weights are best and what a comparison is about. `load(spec)` gives the batches of the
     data set that `entry(name)` describes.
     """
@@ -32,7 +32,7 @@ class Task:
     forward: Forward
     loss: Callable[[Experiment], Loss]
     weight: Callable[[Batch], float | Tensor]
-    tokens: Callable[[Batch], int]
+    tokens: Callable[[Batch], int | Tensor]
     measures: tuple[Measure, ...]
     entry: Callable[[str], ImageSet | TextSet]
     load: Callable[[DataSpec], Splits]
@@ -99,9 +99,17 @@ def count_labels(batch: Batch) -> Tensor:
     return (batch["labels"] != IGNORED).sum()
 
 
-def count_tokens(batch: Batch) -> int:
-    """Positions that a text model computes, padding included; 0 for images."""
-    return sum(tokens.numel() for name, tokens in batch.items() if name in ("input_ids", "decoder_input_ids"))
+def count_tokens(batch: Batch) -> int | Tensor:
+    """Tokens of the inputs and of the texts to generate, without padding; 0 for images.
+
+    `throughput/tokens_per_sec` counts them. Where they are counted on the device, nothing waits for it.
+    """
+    tokens: int | Tensor = 0
+    if "input_ids" in batch:
+        tokens = batch["attention_mask"].sum() if "attention_mask" in batch else batch["input_ids"].numel()
+    if "decoder_input_ids" in batch:
+        tokens = tokens + count_labels(batch)
+    return tokens
 
 
 def _specification(

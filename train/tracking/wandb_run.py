@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reports.records.metric import Metric
 from reports.records.metrics import STEP, Figure
 from reports.records.summary import Summary
 from train.engine.errors import Refused
@@ -23,21 +24,28 @@ UPLOAD_SECONDS = 600.0  # to finish when no training waits behind it
 # Requests that fail at once, as they do without a network, are repeated after about 2 and 5 s more; by default W&B
 # repeats them for all of START_SECONDS. A server that is slow to answer still has that long.
 RETRIES = 2
+# What metrics.jsonl has in its lines and no chart can use: one value for the whole run, a text, and a rare count that
+# summary.json adds up.
+NO_SERIES = frozenset({"memory/saved_for_backward_mib", "throughput/reason", "train/nonfinite_loss_steps"})
 
 
-def mode() -> str:
-    """WANDB_MODE when it is set; otherwise online with a key and offline without one. Never a prompt."""
-    if chosen := os.environ.get("WANDB_MODE"):
-        return chosen
+def chosen_mode() -> str:
+    """WANDB_MODE, online where it is not set. Online without a key is offline: W&B would ask for one."""
+    mode = os.environ.get("WANDB_MODE") or "online"
+    mode = {"run": "online", "dryrun": "offline"}.get(mode, mode)  # W&B's earlier names
+    return "offline" if mode == "online" and not _has_key() else mode
+
+
+def _has_key() -> bool:
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return "online"
+        return True
     with contextlib.suppress(Exception):  # a key of the wrong form, no wandb
-        import wandb
         from wandb.sdk.lib.wbauth import read_netrc_auth
+        from wandb.sdk.wandb_setup import singleton
 
-        if read_netrc_auth(host=os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url):
-            return "online"
-    return "offline"
+        settings = singleton().settings  # with those of `wandb login --host`
+        return bool(settings.api_key or read_netrc_auth(host=os.environ.get("WANDB_BASE_URL") or settings.base_url))
+    return False
 
 
 def require_project(name: str | None) -> None:
@@ -61,8 +69,9 @@ class WandbRun:
     bit for bit). Offline there is nobody to ask, so each attempt writes the whole history again, and the files of
     earlier ones are moved to wandb/superseded: `wandb sync` appends what it reads to what W&B has.
 
-    `arguments` are those of `wandb.init`; `project` None is WANDB_PROJECT, or amp-zoo. `live` says that this process
-    is the run: then W&B also records this machine and its load, and has less time to finish.
+    `arguments` are those of `wandb.init`; `project` None is WANDB_PROJECT, or amp-zoo. The summary has the best and
+    the last value of `metric`, and of other figures the last. `live` says that this process is the run: then W&B also
+    records what it prints, this machine and its load, and has less time to finish. Disabled, nothing happens.
     """
 
     folder: Path
@@ -70,6 +79,9 @@ class WandbRun:
     arguments: dict[str, Any]
     project: str | None = None
     live: bool = True
+    metric: Metric | None = None
+    mode: str = field(default_factory=chosen_mode)
+    address: str | None = field(default=None, init=False)
     run: "wandb.Run | None" = field(default=None, init=False)
     rows: list[Mapping[str, Figure]] = field(default_factory=list, init=False)
     sent: int = field(default=0, init=False)
@@ -79,8 +91,9 @@ class WandbRun:
     def open(self, rows: Iterable[Mapping[str, Figure]] = ()) -> None:
         """Start the W&B run and send the `rows` that it does not have."""
         self.rows = list(rows)
-        self._bounded("start", START_SECONDS, self._start)
-        self._send()
+        if self.mode != "disabled":
+            self._bounded("start", START_SECONDS, self._start)
+            self._send()
 
     def log(self, row: Mapping[str, Figure]) -> None:
         """Send one row, after those that could not be sent before it."""
@@ -93,8 +106,10 @@ class WandbRun:
         return run is not None and self._guarded(what, lambda: action(run))
 
     def close(self, summary: Summary, exit_status: int) -> None:
-        """Make `summary` the W&B run's and finish. W&B itself adds the newest value of every metric."""
-        self.end(summary.model_dump(exclude_none=True), {name for row in self.rows for name in row}, exit_status)
+        """Make `summary` the W&B run's and finish. W&B itself adds the newest value of every series."""
+        others = {name: summary.final[name] for name in NO_SERIES & summary.final.keys()}
+        series = {name for row in self.rows for name in row} - NO_SERIES
+        self.end({**summary.model_dump(exclude_none=True), **others}, series, exit_status)
 
     def end(self, values: Mapping[str, object], logged: Iterable[str], exit_status: int) -> None:
         """Finish, with `values` and the newest of what was `logged` as the summary."""
@@ -114,39 +129,43 @@ class WandbRun:
 
     def location(self) -> str | None:
         """One line on where to look: the run's address, or how to upload it."""
-        if self.run is None or mode() == "disabled":
-            return None
-        if mode() == "online":
-            return f"W&B: {self.run.url}"
-        return f"W&B offline: `wandb sync {shlex.quote(str(Path(self.run.dir).parent))}` uploads it"
+        return self.address
 
     def _start(self) -> None:
         import wandb
 
-        if mode() == "offline":
+        if self.mode == "offline":
             aside = self.folder / "wandb" / "superseded"
             for earlier in sorted(aside.parent.glob("offline-run-*")):
                 aside.mkdir(exist_ok=True)
                 earlier.rename(aside / f"{len(list(aside.iterdir()))}-{earlier.name}")
-        settings = wandb.Settings(silent=True, console="off", init_timeout=START_SECONDS, x_graphql_retry_max=RETRIES)
+        settings = wandb.Settings(silent=True, init_timeout=START_SECONDS, x_graphql_retry_max=RETRIES)
         settings.x_disable_machine_info = not self.live
+        if not self.live:
+            settings.console = "off"
         run = wandb.init(
             project=self.project or os.environ.get("WANDB_PROJECT", PROJECT),
             dir=self.folder,
             id=self.run_id,
-            resume="allow" if mode() == "online" else None,
-            mode=mode(),  # type: ignore[arg-type]
+            resume=None if self.mode == "offline" else "allow",
+            mode=self.mode,  # type: ignore[arg-type]
             settings=settings,
             **self.arguments,
         )
         run.define_metric(STEP)
         run.define_metric("*", step_metric=STEP)
+        if self.metric is not None:
+            best = "max" if self.metric.higher_is_better else "min"
+            run.define_metric(self.metric.key, step_metric=STEP, summary=f"{best},last")
+        offline = f"W&B offline: `wandb sync {shlex.quote(str(Path(run.dir).parent))}` uploads it"
+        self.address = offline if self.mode == "offline" else f"W&B: {run.url}"
         self.sent = run.starting_step
         self.run = run
 
     def _send(self) -> None:
         def send_next(run: "wandb.Run") -> None:
-            run.log(dict(self.rows[self.sent]), step=self.sent, commit=True)
+            series = {name: value for name, value in self.rows[self.sent].items() if name not in NO_SERIES}
+            run.log(series, step=self.sent, commit=True)
             self.sent += 1
 
         while self.sent < len(self.rows) and self.call("log", send_next):

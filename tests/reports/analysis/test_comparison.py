@@ -12,11 +12,14 @@ import pytest
 from scipy import stats
 
 from reports.analysis.comparison import comparisons_in
-from reports.analysis.statistics import mean, speedup, standard_deviation
-from reports.records.files import write_record
+from reports.analysis.statistics import mean, standard_deviation
+from reports.pages import table
+from reports.records.benchmark import Benchmark
+from reports.records.comparison import OperatorGrowth, Speedup
+from reports.records.files import read_record, write_record
 from reports.records.metric import Metric
 from reports.records.metrics import read_history
-from tests.reports.made_runs import compared, rows_of, write_benchmark, write_run, write_three
+from tests.reports.made_runs import compared, rows_of, write_benchmark, write_run, write_starts, write_three
 
 
 def edit(file: Path, **changes: Any) -> None:
@@ -116,6 +119,71 @@ def test_runs_that_are_no_pair_are_flagged_and_not_averaged(tmp_path: Path, key:
     for row in rows.values():
         assert row.status == "failed"
         assert f"seed 1: not paired: {key} differs" in str(row.reason)
+
+
+PLACE = {"device": "cpu", "threads": 2, "cpu": "Some CPU", "versions": {"torch": "2"}, "builds": {"blas": "mkl"}}
+
+
+def recorded(folder: Path, **changes: object) -> dict[str, Any]:
+    """Keywords of a run that records its whole identity, with changes of it."""
+    place = {**PLACE, **{key: value for key, value in changes.items() if key in PLACE}}
+    hashes = {"source_sha256": "s", "data_sha256": "d"} | {
+        key: value for key, value in changes.items() if key not in PLACE
+    }
+    return {"environment": {"attempts": [{"place": place, "changed": {}}]}, **hashes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"source_sha256": "other"}, "source_sha256"),
+        ({"data_sha256": "other"}, "data_sha256"),
+        ({"threads": 1}, "threads"),
+        ({"cpu": "Some CPU of another generation"}, "cpu"),
+        ({"versions": {"torch": "3"}}, "versions.torch"),
+        ({"builds": {"blas": "openblas"}}, "builds.blas"),
+    ],
+)
+def test_runs_of_another_identity_are_not_averaged(tmp_path: Path, changes: dict[str, object], key: str) -> None:
+    for seed in range(3):
+        for precision in ("fp32", "bf16", "fp16"):
+            other = changes if (precision, seed) == ("bf16", 1) else {}
+            write_run(tmp_path, precision, seed, **recorded(tmp_path, **other))
+    comparison = compared(tmp_path)
+    assert comparison.not_recorded == []
+    assert {row.seeds for row in comparison.rows} == {2}
+    assert f"seed 1: not paired: {key} differs between the precisions of seed 1" in str(comparison.rows[1].reason)
+
+
+def test_seeds_of_another_identity_are_not_averaged(tmp_path: Path) -> None:
+    for seed in range(2):
+        for precision in ("fp32", "bf16", "fp16"):
+            write_run(tmp_path, precision, seed, **recorded(tmp_path, source_sha256=str(seed)))
+    comparison = compared(tmp_path, seeds=2)
+    assert {row.seeds for row in comparison.rows} == {0}
+    assert "source_sha256 differs between the seeds" in str(comparison.rows[0].reason)
+
+
+def test_what_some_runs_do_not_record_is_not_compared_and_said_once(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    write_run(tmp_path, "bf16", 1, **recorded(tmp_path))
+    comparison = compared(tmp_path)
+    assert {row.seeds for row in comparison.rows} == {3}
+    assert comparison.not_recorded == [
+        *("source of the model", "content of the data", "CPU", "versions of each attempt"),
+        "builds of the numerical libraries",
+    ]
+    [note] = [note for note in table.notes(comparison) if "ot recorded" in note]
+    assert note == f"Not recorded by all runs, and so not compared: {', '.join(comparison.not_recorded)}."
+
+
+def test_a_run_that_was_continued_on_another_machine_is_not_averaged(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    attempts = [{"changed": {}}, {"changed": {"threads": [1, 2], "log_every": [1, 5]}}]
+    write_run(tmp_path, "bf16", 1, environment={"attempts": attempts})
+    row = rows_of(compared(tmp_path))["bf16"]
+    assert row.seeds == 2
+    assert "seed 1: trained in parts on different machines (threads); retrain it with --resume never" in str(row.reason)
 
 
 def test_seeds_of_different_configurations_are_not_averaged(tmp_path: Path) -> None:
@@ -317,17 +385,24 @@ def test_a_source_that_had_changes_in_an_earlier_attempt_is_not_published(tmp_pa
     assert str(row.reason).startswith("seed 0: its source had changes")
 
 
+def of_one_start(**changes: Any) -> dict[str, Any]:
+    """One process start as JSON has it."""
+    seconds = {"fp32": [1.0, 1.0], "bf16": [1.0, 1.0]}
+    return {"starts": [{"samples_per_step": 8, "block_steps": 10, "git": {}, "seconds": seconds, **changes}]}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"config_sha256": "another"}, "config_sha256 of benchmark.json is not that of the runs"),
         ({"device": "another"}, "device of benchmark.json is not that of the runs"),
         ({"device": None}, "device: input should be a valid string, not null"),
-        ({"seconds": None}, "seconds: input should be a valid object, not null"),
-        ({"seconds": {"fp32": [1.0, 0.0], "bf16": [1.0, 1.0]}}, "input should be greater than 0.000000001, not 0.0"),
-        ({"seconds": {"fp32": [1.0, math.nan], "bf16": [1.0, 1.0]}}, 'input should be a finite number, not "NaN"'),
+        ({"starts": None}, "starts: input should be a valid list, not null"),
+        (of_one_start(seconds=None), "starts.0.seconds: input should be a valid object, not null"),
+        (of_one_start(seconds={"fp32": [1.0, 0.0]}), "input should be greater than 0.000000001, not 0.0"),
+        (of_one_start(seconds={"fp32": [1.0, math.nan]}), 'input should be a finite number, not "NaN"'),
         ({"smoke": True}, "benchmark.json is of a smoke run"),
-        ({"git": {"commit": "a", "dirty": True}}, "the source of benchmark.json had changes"),
+        (of_one_start(git={"commit": "a", "dirty": True}), "the source of benchmark.json had changes"),
     ],
 )
 def test_a_benchmark_that_is_not_of_these_runs_is_named_and_no_speed(
@@ -458,24 +533,51 @@ def test_an_empty_folder_is_a_comparison_of_missing_rows(tmp_path: Path) -> None
     assert not comparison.succeeded
 
 
-def test_the_speedup_of_a_precision_over_itself_holds_one() -> None:
-    generator = np.random.default_rng(0)
-    first, second = generator.lognormal(0, 0.05, (2, 21))
-    found = speedup(first, second)
-    assert found.low <= 1 <= found.high
-    assert found.low < found.value < found.high
+def test_the_speedup_is_over_process_starts_and_not_over_the_rounds_of_one(tmp_path: Path) -> None:
+    """Each start says its own median ratio of rounds; starts that disagree leave a wide interval."""
+    for precision in ("fp32", "bf16"):
+        write_run(tmp_path, precision)
+    ratios = [[2.0, 2.0, 9.0], [4.0, 4.0, 0.1], [8.0, 8.0, 8.0]]
+    write_starts(tmp_path, *({"fp32": ratio, "bf16": [1.0, 1.0, 1.0]} for ratio in ratios))
+    row = rows_of(compared(tmp_path, "fp32,bf16", seeds=1))["bf16"]
+    assert row.speedup is not None
+    assert row.speedup.interval is not None
+    assert row.speedup.value == pytest.approx(4.0)
+    assert row.speedup.starts == 3
+    # The logarithms of 2, 4 and 8 have the deviation log 2, and Student's t of 2 degrees of freedom is 4.3027.
+    factor = 2 ** (4.302653 / math.sqrt(3))
+    assert (row.speedup.interval.low, row.speedup.interval.high) == pytest.approx((4 / factor, 4 * factor), rel=1e-5)
+    assert row.samples_per_sec == pytest.approx(80.0)
 
 
-def test_the_speedup_of_exactly_half_the_seconds_is_two() -> None:
-    found = speedup([1.0, 1.2, 0.9], [0.5, 0.6, 0.45])
-    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
+def test_a_benchmark_of_one_process_keeps_its_speedup_and_claims_no_interval(tmp_path: Path) -> None:
+    """As those were recorded that had all rounds in one process."""
+    for precision in ("fp32", "bf16"):
+        write_run(tmp_path, precision)
+    text = """{"config_sha256": "%s", "precisions": ["fp32", "bf16"], "device": "Some CPU, 2 threads",
+        "torch": "2.14.1", "smoke": false, "git": {"commit": "0123456789abcdef", "dirty": false}, "samples_per_step": 8,
+        "block_steps": 10, "operators_ms": {"fp32": {"aten::mm": 1.0}, "bf16": {"aten::mm": 2.0}},
+        "seconds": {"fp32": [1.0, 1.0, 1.1], "bf16": [2.0, 2.0, 2.5]}}"""
+    (tmp_path / "benchmark.json").write_text(text % ("c" * 64))
+    comparison = compared(tmp_path, "fp32,bf16", seeds=1, publish=True)
+    row = rows_of(comparison)["bf16"]
+    assert comparison.succeeded
+    assert row.speedup == Speedup(value=math.exp(-math.log(2.0)), interval=None, starts=1)
+    assert (row.samples_per_sec, row.slower_in) == (40.0, OperatorGrowth(name="aten::mm", fp32_ms=1.0, ms=2.0))
 
 
-def test_the_speedup_is_the_median_within_rounds_and_the_same_every_time() -> None:
-    baseline, other = [1.0, 10.0, 1.0, 1.0, 1.0], [0.5, 4.0, 0.4, 0.5, 0.8]
-    found = speedup(baseline, other)
-    assert found.value == pytest.approx(np.median(np.array(baseline) / np.array(other)))
-    assert found == speedup(baseline, other)
+def test_a_measurement_of_speed_that_failed_says_why(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    measured = read_record(Benchmark, tmp_path / "benchmark.json")
+    for starts, said in ((0, "was not measured"), (1, "was measured in 1 process start alone")):
+        reason = "RuntimeError: this model cannot be copied"
+        record = measured.model_copy(update={"starts": measured.starts[:starts], "reason": reason})
+        write_record(tmp_path / "benchmark.json", record)
+        comparison = compared(tmp_path)
+        assert not comparison.succeeded
+        assert {row.reason for row in comparison.rows} == {f"its speed {said}: {reason}"}
+        row = rows_of(comparison)["bf16"]
+        assert (row.seeds, row.speedup is not None) == (3, bool(starts))
 
 
 def test_mean_and_standard_deviation_against_numpy() -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from reports.analysis.reproduction import RESULTS
+from reports.analysis.speed import engine_ratios
 from reports.pages.engine_table import engine_table
+from reports.records.benchmark import Blocks
 from reports.records.engine_benchmark import EngineBenchmark
 from reports.records.environment import Machine, Source
 from reports.records.files import read_record, write_record
@@ -16,8 +18,26 @@ NAME = "engine_benchmark.json"
 def test_the_committed_benchmark_is_a_table_of_its_ratios() -> None:
     record, text = read_record(EngineBenchmark, RESULTS / NAME), engine_table(RESULTS / NAME)
     assert text.startswith("ResNet-20, ")
-    for name, (value, low, high) in record.ratios.items():
-        assert f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} |" in text
+    ratios = engine_ratios(record)
+    assert len(ratios) == 7
+    for name, ratio in ratios.items():
+        assert f"| {name} | {ratio.value:.3f} | " in text
+
+
+def test_ratios_of_the_engine_have_an_interval_over_process_starts_and_none_of_one(tmp_path: Path) -> None:
+    record = read_record(EngineBenchmark, RESULTS / NAME).model_copy(
+        update={"environment": Machine(git=Source(commit="0123", dirty=False))}
+    )
+    starts = [
+        Blocks(block_steps=1, seconds={"plain fp32": [1.0, 1.0], "engine fp32": [ratio, ratio]})
+        for ratio in (1.0, 1.21)
+    ]
+    write_record(tmp_path / NAME, record.model_copy(update={"starts": starts}))
+    # The mean is 1.1, and Student's t of one degree of freedom 12.7062: exp(12.7062 log(1.21) / 2) is 3.3572.
+    row = f"| step time, engine / plain loop, fp32 | 1.100 | {1.1 / 3.3572:.3f} to {1.1 * 3.3572:.3f} |"
+    assert row in engine_table(tmp_path / NAME)
+    write_record(tmp_path / NAME, record.model_copy(update={"starts": starts[1:]}))
+    assert "| step time, engine / plain loop, fp32 | 1.210 | one start |" in engine_table(tmp_path / NAME)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from scipy import stats
 from reports.pages import intervals
 from reports.pages.precisions import PRECISIONS, appearance
 from reports.pages.style import Chart, standalone
-from reports.records.comparison import Comparison, Interval
+from reports.records.comparison import Comparison, Interval, Speedup
 from tests.reports.browser import Checker
 from tests.reports.made_runs import compared, rows_of, write_three
 
@@ -48,7 +48,8 @@ def made(tmp_path: Path) -> Made:
         write_three(tmp_path / name)
         result = compared(tmp_path / name)
         result.experiment = name
-        rows_of(result)["bf16"].speedup = Interval(value=bf16, low=bf16 - 0.1, high=bf16 + 0.2)
+        interval = Interval(value=bf16, low=bf16 - 0.1, high=bf16 + 0.2)
+        rows_of(result)["bf16"].speedup = Speedup(value=bf16, interval=interval, starts=3)
         return result
 
     return comparison
@@ -127,7 +128,7 @@ def test_all_experiments_are_on_a_line_each_the_fastest_first(made: Made) -> Non
 
 def test_emulated_speed_does_not_decide_where_an_experiment_stands(made: Made) -> None:
     slow = made("slow", bf16=0.4)
-    rows_of(slow)["fp16"].speedup = Interval(value=9.0, low=9.0, high=9.0)  # fp16 is emulated here
+    rows_of(slow)["fp16"].speedup = Speedup(value=9.0)  # fp16 is emulated here
     speedups, *_ = intervals.overview([slow, made("fast")])
     assert names(speedups, "slow", "fast") == ["fast", "slow"]
 

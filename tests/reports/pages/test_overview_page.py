@@ -16,7 +16,7 @@ from reports.pages import keys, overview_page
 from reports.pages.overview_page import TITLES, conclusions, devices, reproduced
 from reports.pages.precisions import PRECISIONS, in_order
 from reports.pages.published_table import published
-from reports.records.comparison import Comparison, Interval
+from reports.records.comparison import Comparison, Interval, Speedup
 from reports.records.config import Experiment
 from reports.records.environment import Device, Environment
 from reports.records.published import PublishedRow
@@ -94,7 +94,7 @@ def on(comparison: Comparison, kind: str, name: str) -> Comparison:
 def test_experiments_on_devices_of_two_kinds_are_not_counted_together(written: Path) -> None:
     first = compared(written / "results" / "tiny")
     second, third = on(first, "cpu", "Other CPU"), on(first, "cuda", "Some GPU")
-    rows_of(second)["bf16"].speedup = Interval(value=0.998, low=0.9, high=1.1)
+    rows_of(second)["bf16"].speedup = Speedup(value=0.998, interval=Interval(value=0.998, low=0.9, high=1.1), starts=3)
     rows_of(second)["fp16"].arithmetic = "native kernels"
     third.rows = third.rows[:2]
     third.rows[1].speedup = None
@@ -105,6 +105,14 @@ def test_experiments_on_devices_of_two_kinds_are_not_counted_together(written: P
     assert bf16.endswith("accuracy: 2 INCONCLUSIVE.")
     assert f"emulated ({EMULATED})" in fp16
     assert on_gpu == "bf16 on GPUs: speed not compared with FP32; accuracy: 1 INCONCLUSIVE."
+    rows_of(first)["bf16"].speedup = Speedup(value=9.0)
+    assert conclusions([first, second])[0].startswith(
+        "bf16 on CPUs: faster than FP32 in 0 of 1 experiments and slower in 0, measured in one process start, without "
+        "an interval, in 1 (median 5x, from 0.998x to 9x)"
+    )
+    assert conclusions([first])[0].startswith(
+        "bf16 on CPUs: speed measured in one process start, without an interval, in 1 (median 9x"
+    )
     assert devices([first, second, first]) == "Some CPU, 2 threads (2); Other CPU (1)"
 
 
@@ -163,7 +171,7 @@ def test_a_reader_orders_the_experiments_without_a_script(written: Path) -> None
         comparisons.values(), (1.1, None, 1.5), (0.002, 0.004, None), (0.9, 0.5, 0.7), strict=True
     ):
         row = rows_of(comparison)["bf16"]
-        row.speedup = Interval(value=speed, low=1.0, high=2.0) if speed else None
+        row.speedup = Speedup(value=speed) if speed else None
         row.interval = Interval(value=accuracy, low=-1.0, high=1.0) if accuracy else None
         row.saved_ratio = ratio
     orders = overview_page.summary(comparisons).orders

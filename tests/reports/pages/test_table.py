@@ -9,11 +9,11 @@ import pytest
 from reports.pages import table
 from reports.pages.text_table import number
 from reports.records.benchmark import Benchmark
-from reports.records.comparison import Comparison, Interval
+from reports.records.comparison import Comparison, Interval, Speedup
 from reports.records.files import read_record, write_record
 from reports.records.layout import COLUMNS
 from reports.records.metric import Metric
-from tests.reports.made_runs import EMULATED, compared, rows_of, write_benchmark, write_run, write_three
+from tests.reports.made_runs import EMULATED, compared, rows_of, write_benchmark, write_run, write_starts, write_three
 
 BALANCED = Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True, decimals=1)
 
@@ -89,8 +89,13 @@ def test_a_cpu_says_which_operations_its_autocast_leaves_in_16_bits(tmp_path: Pa
     comparison = compared(tmp_path)
     assert table.AUTOCAST_ON_CPU in table.notes(comparison)
     assert not any("those of fp16" in note for note in table.notes(comparison))
-    assert comparison.environment
-    comparison.environment.device.type = "cuda"
+    environment = comparison.environment
+    assert environment
+    environment.device.type = "cuda"
+    assert table.AUTOCAST_ON_CPU not in table.notes(comparison)
+    environment.device.type = "cpu"
+    for run in comparison.runs:
+        run.summary.precision.effective.autocast_policy = "cuda"
     assert table.AUTOCAST_ON_CPU not in table.notes(comparison)
 
 
@@ -128,7 +133,7 @@ def test_a_slower_precision_says_where_it_loses_most(
     write_run(tmp_path, "bf16")
     write_benchmark(tmp_path, fp32=[1.0] * 3, bf16=[2.0] * 3)
     record = read_record(Benchmark, tmp_path / "benchmark.json")
-    record.operators_ms = {"fp32": fp32, "bf16": bf16}
+    record.starts[0].operators_ms = {"fp32": fp32, "bf16": bf16}
     write_record(tmp_path / "benchmark.json", record)
     (note,) = [note for note in table.notes(compared(tmp_path, "fp32,bf16", seeds=1)) if "slower" in note]
     assert f"bf16 is slower than FP32 here; the operator that grew most is {reason}" in note
@@ -275,8 +280,31 @@ def test_wider_intervals_and_fewer_pairs_are_said(tmp_path: Path) -> None:
     assert table.difference(row).endswith("] at 98.3% (n=2)")
     row.verdict = None
     assert [table.verdict(row.model_copy(update={"pairs": pairs})) for pairs in (1, 0)] == ["single pair", "no pair"]
-    row.speedup = Interval(value=0.5, low=0.4, high=0.6)
+    row.speedup = Speedup(value=0.5, interval=Interval(value=0.5, low=0.4, high=0.6), starts=3)
     assert table.speedup(row) == "0.50x [0.40, 0.60]"
+
+
+def test_one_process_start_is_a_speedup_without_an_interval_and_said_to_be_once(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    note = "Speed was measured in one process start alone: no interval, since another start may differ."
+    assert note not in table.notes(compared(tmp_path))
+    write_starts(tmp_path, {"fp32": [1.0, 1.0], "bf16": [2.0, 2.0], "fp16": [1.5, 1.5]})
+    comparison = compared(tmp_path)
+    assert texts(comparison, "bf16")["speed-up [95%]"] == "0.50x"
+    assert texts(comparison, "fp16")["speed-up [95%]"] == "0.67x (emulated)"
+    assert table.notes(comparison).count(note) == 1
+    assert not any("slower" in text for text in table.notes(comparison)), "that takes an interval"
+    row = read_csv(comparison)["bf16"]
+    assert (row["speedup"], row["speedup_low"], row["speedup_high"]) == ("0.5", "", "")
+
+
+def test_a_speed_measured_with_another_version_of_pytorch_is_said_to_be(tmp_path: Path) -> None:
+    write_three(tmp_path)
+    record = read_record(Benchmark, tmp_path / "benchmark.json")
+    for version, said in (("2.14.1+cu130", False), ("2.13.0", True)):
+        write_record(tmp_path / "benchmark.json", record.model_copy(update={"torch": version}))
+        note = "Runs and speed are of more than one version of PyTorch: 2.14.1, 2.13.0."
+        assert (note in table.notes(compared(tmp_path))) is said
 
 
 def test_runs_of_several_commits_are_said_to_be(tmp_path: Path) -> None:

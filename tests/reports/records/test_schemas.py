@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from reports.records import yaml_file
 from reports.records.benchmark import Blocks
+from reports.records.comparison import Speedup
 from reports.records.layout import COLUMNS
 from reports.records.metric import Metric
 from reports.records.published import PublishedRow, read_published
@@ -32,6 +33,12 @@ def test_a_task_refuses_two_measures_of_one_name_and_none_at_all() -> None:
 def test_blocks_of_a_benchmark_are_equally_many(seconds: dict[str, list[float]]) -> None:
     with pytest.raises(ValidationError, match="equally many"):
         Blocks(block_steps=2, seconds=seconds)
+
+
+def test_an_interval_over_the_rounds_of_one_process_is_not_read_as_one_over_starts() -> None:
+    """As older comparisons recorded it."""
+    recorded = {"value": 2.0, "low": 1.9, "high": 2.1}
+    assert Speedup.model_validate(recorded) == Speedup(value=2.0, interval=None, starts=1)
 
 
 def test_a_published_row_stands_once_and_its_figure_is_finite(tmp_path: Path) -> None:
