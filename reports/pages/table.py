@@ -9,7 +9,7 @@ from reports.analysis.statistics import SIGNIFICANCE
 from reports.pages.text_table import MISSING, Table, number
 from reports.records.comparison import INCONCLUSIVE, Comparison, Interval, Row
 from reports.records.environment import UNCOMMITTED
-from reports.records.layout import COLUMNS
+from reports.records.layout import BASELINE, COLUMNS
 from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
@@ -90,9 +90,8 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
         notes.append(_looks(comparison))
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
-    on_cpu = comparison.environment is not None and comparison.environment.device.type == "cpu"
-    policy = comparison.config.autocast_policy if comparison.config else "device"
-    if on_cpu and policy == "device" and comparison.mixed_rows:
+    mixed = [run for run in comparison.runs if run.finished and run.precision != BASELINE]
+    if any(run.summary.precision.effective.autocast_policy in (None, "cpu") for run in mixed) and on_cpu(comparison):
         notes.append(AUTOCAST_ON_CPU)
     if open_verdicts:
         open_rows = [(row.precision, seeds) for row in comparison.rows if (seeds := seeds_needed(row))]
@@ -104,10 +103,14 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
 def hardware(comparison: Comparison) -> str:
     """The device and what it has for 16-bit arithmetic."""
     environment = comparison.environment
-    if environment is None or environment.device.type != "cpu":
+    if environment is None or not on_cpu(comparison):
         return device(comparison)
     flags = [flag for flag in environment.cpu.instruction_sets or [] if flag.endswith(("bf16", "fp16"))]
     return f"{device(comparison)} (CPU; 16-bit instruction sets: {', '.join(flags) or 'none recorded'})"
+
+
+def on_cpu(comparison: Comparison) -> bool:
+    return comparison.environment is not None and comparison.environment.device.type == "cpu"
 
 
 def device(comparison: Comparison) -> str:

@@ -89,8 +89,13 @@ def test_a_cpu_says_which_operations_its_autocast_leaves_in_16_bits(tmp_path: Pa
     comparison = compared(tmp_path)
     assert table.AUTOCAST_ON_CPU in table.notes(comparison)
     assert not any("those of fp16" in note for note in table.notes(comparison))
-    assert comparison.environment
-    comparison.environment.device.type = "cuda"
+    environment = comparison.environment
+    assert environment
+    environment.device.type = "cuda"
+    assert table.AUTOCAST_ON_CPU not in table.notes(comparison)
+    environment.device.type = "cpu"
+    for run in comparison.runs:
+        run.summary.precision.effective.autocast_policy = "cuda"
     assert table.AUTOCAST_ON_CPU not in table.notes(comparison)
 
 
