@@ -199,12 +199,12 @@ class Experiments:
 
     def _train_all(self, seeds: Sequence[int]) -> int:
         """The exit status of the worst of all runs."""
-        runs = [(precision, seed) for seed in seeds for precision in self.precisions]
-        return max(self._train(number, runs) for number in range(len(runs)))
+        return max(self._train(precision, seed, seeds) for seed in seeds for precision in self.precisions)
 
-    def _train(self, number: int, runs: Sequence[tuple[str, int]]) -> int:
-        """Exit status of one of the runs, in a process of its own; a finished one is reused."""
-        precision, seed = runs[number]
+    def _train(self, precision: str, seed: int, seeds: Sequence[int]) -> int:
+        """Exit status of one run, in a process of its own; a finished one is reused."""
+        runs = [(other, its_seed) for its_seed in seeds for other in self.precisions]
+        number = runs.index((precision, seed))
         name = layout.run_name(precision, seed)
         file = self.folder / name / layout.SUMMARY
         heading = f"[{number + 1}/{len(runs)}] {precision} seed {seed}"
@@ -228,7 +228,7 @@ class Experiments:
             return options.STATUS["failed"]
         if status == options.STATUS["refused"]:
             begun = file.with_name(layout.CONFIG).exists()  # then it is that run which is refused, not the model
-            if begun or not any(self._is_finished(*run) for run in runs):
+            if begun or not any(self._has_finished(other, [one]) for other, one in runs):
                 raise Refused(f"{name} was refused, for the reason above")
             # The model cannot be trained in this precision, which is a result: a row that says why.
             with lock_folder(file.parent):

@@ -23,7 +23,9 @@ def heading(comparison: Comparison) -> str:
 
 def reasons(comparison: Comparison) -> list[str]:
     """Why rows have not all of their runs and figures."""
-    return [f"{row.precision} {row.status}: {row.reason}" for row in comparison.rows if row.status != FINISHED]
+    rows = [row for row in comparison.rows if row.status != FINISHED]
+    has_runs = {row.precision: row.seeds == len(comparison.seeds) for row in rows}
+    return [f"{row.precision}{'' if has_runs[row.precision] else f' {row.status}'}: {row.reason}" for row in rows]
 
 
 def _cells(row: Row, seeds: int) -> list[str]:

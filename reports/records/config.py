@@ -153,7 +153,9 @@ class Experiment(Section):
     name: Annotated[str, AfterValidator(_plain_name)] = Field(description="Without it, the file's")
     model: str = Field(description="The training script, `train/MODEL.py`")
     arch: str = Field(description="The architecture, one of the script's")
-    pretrained: bool | str = Field(False, description="True: the published weights; or a folder or file of weights")
+    pretrained: bool | str = Field(
+        False, description="True: the published weights; or a folder or file of weights, a run's `best.pt` too"
+    )
     num_classes: Count | None = Field(None, description="null: the data set's")
     vocab_size: int | None = Field(
         None, ge=8, le=2**31 - 1, description="Rows of the embedding; null: the data's or model's"

@@ -72,8 +72,7 @@ def test_sigterm_in_a_step_then_resume_is_the_same_run(step: int, finished: Outc
     reason = "stopped while evaluating" if step == 6 else f"stopped at step {step} of 12"
     assert stopped.status == 75
     assert stopped.err.splitlines() == [
-        "SIGTERM: saving a checkpoint",
-        f"interrupted: {reason}; the same command resumes from there",
+        f"interrupted: SIGTERM: {reason}; the same command resumes from there",
     ]
     assert stopped.summary.status == "interrupted"
     assert stopped.reason == reason
