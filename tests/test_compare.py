@@ -225,7 +225,7 @@ def test_finished_runs_of_another_source_are_refused_before_any_work(compared: C
     assert again.status == 2
     assert again.err == (
         f"error: {folder / 'fp32-s0'} is finished, but would not be the same run now: another initial weights, "
-        "another source of the model. Delete that folder, or choose another --out; "
+        "another source of the model. Either delete that folder, or choose another --out; "
         "a run by itself starts again with --resume never\n"
     )
     assert written(folder, "**/*.*") == before
@@ -240,7 +240,7 @@ def test_runs_on_other_threads_are_refused_with_the_number_that_fits(
     again = run_comparison(tmp_path, "--seeds", "2", child=NoChild)
     assert again.status == 2
     assert f"{folder / 'fp32-s0'} is finished, but would not be the same run now: threads {threads} there" in again.err
-    assert f" Set OMP_NUM_THREADS={threads}. " in again.err
+    assert f" Either set OMP_NUM_THREADS={threads}, delete that folder, or choose another --out; " in again.err
 
 
 def test_the_data_are_loaded_once_to_reuse_many_runs(

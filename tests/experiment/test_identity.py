@@ -177,7 +177,7 @@ def test_a_run_of_another_machine_is_refused(
     again = run(tmp_path, "max_steps=3", "eval_every=3")
     assert again.status == 2
     assert words in again.err
-    assert ("Set OMP_NUM_THREADS=1. " in again.err) == (name == "threads")
+    assert ("set OMP_NUM_THREADS=1, " in again.err) == (name == "threads")
     assert ("--resume any" in again.err) != finished
     assert snapshot(first.folder) == before
     if finished:

@@ -110,8 +110,8 @@ def require_reusable(
     if changes := identity_differences(recorded_identity(summary, environment), identity, fields):
         raise Refused(
             f"{path} is {summary.status}, but would not be the same run now: {in_words(changes)}. "
-            f"{_same_threads(changes)}"
-            "Delete that folder, or choose another --out; a run by itself starts again with --resume never"
+            f"Either {_same_threads(changes)}delete that folder, or choose another --out; "
+            "a run by itself starts again with --resume never"
         )
 
 
@@ -127,15 +127,15 @@ def _resumed(source: Path, state: RunState, wanted: Wanted, anywhere: bool) -> R
     moved = identity_differences(state.built, wanted.identity, PLACE)
     if moved and not anywhere:
         raise Refused(
-            f"{source} was written elsewhere: {in_words(moved)}. {_same_threads(moved)}"
-            "--resume any continues it here, and keeps it out of comparisons; --resume never starts again"
+            f"{source} was written elsewhere: {in_words(moved)}. Either {_same_threads(moved)}"
+            "continue here with --resume any, which keeps it out of comparisons, or start again with --resume never"
         )
     return Resumed(source, state, [*differences(before, wanted.config), *moved])
 
 
 def _same_threads(changes: Iterable[Change]) -> str:
     """How to have the threads of before; empty where they are the same."""
-    return next((f"Set OMP_NUM_THREADS={change.before}. " for change in changes if change.key == "threads"), "")
+    return next((f"set OMP_NUM_THREADS={change.before}, " for change in changes if change.key == "threads"), "")
 
 
 def _require_nothing_lost(path: Path, checkpoint_every: int) -> None:
