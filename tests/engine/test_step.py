@@ -514,3 +514,14 @@ def test_saved_names_are_those_of_the_model_under_compile(saves_compiled: bool, 
     for each in (first, second):
         take(each, image_batches(1, seed=5))
     assert_same(second.state_dict(), first.state_dict())
+
+
+@pytest.mark.parametrize(("saved", "here"), [(False, True), (True, False)])
+def test_a_state_that_other_kernels_saved_is_loaded_into_this_optimizers_own(saved: bool, here: bool) -> None:
+    first = make_trainer("fp16", optimizer="adamw", fused=saved)
+    first.step(image_batches(1))
+    second = make_trainer("fp16", optimizer="adamw", fused=here)
+    second.load_state_dict(first.state_dict())
+    second.step(image_batches(1))
+    assert second.applied_step == 2
+    assert second.optimizers[0].param_groups[0]["fused"] is here

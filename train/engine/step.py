@@ -16,6 +16,7 @@ Batch = Mapping[str, Tensor]
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Schedule = Callable[[int], float]
+KERNELS = {"fused", "foreach", "capturable", "differentiable"}  # options of an optimizer that change no number of it
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -192,7 +193,11 @@ class Trainer:
         _register_missing_buffers(unwrapped(self.model), state["model"])
         unwrapped(self.model).load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            # Which kernels update it is this optimizer's: a state saved on another device has that one's.
+            kernels = [{key: group[key] for key in KERNELS & group.keys()} for group in optimizer.param_groups]
             optimizer.load_state_dict(saved)
+            for group, own in zip(optimizer.param_groups, kernels, strict=True):
+                group.update(own)
         if self.ema is not None:
             self.ema.load_state_dict(state["ema"])
         self.precision.load_state_dict(state["precision"])
