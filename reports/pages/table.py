@@ -76,7 +76,9 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.looks > 1:
         notes.append(_looks(comparison))
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
-        notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
+        notes.append(
+            "Each number of seeds at which the verdict is asked for is a look, and the intervals allow for all."
+        )
     return notes + [note for row in comparison.rows for note in _notes_on(row)]
 
 

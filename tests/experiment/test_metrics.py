@@ -332,3 +332,13 @@ def test_the_samples_at_hand_and_new_ones_have_intervals_of_their_own(tmp_path: 
         older = read_summary(folder / "summary.json").model_copy(update={"right": None})
         write_record(folder / "summary.json", older)
     assert rows_of(tmp_path)["bf16"].population is None
+
+
+def test_a_run_that_resumes_after_its_last_evaluation_records_the_samples_too(tmp_path: Path) -> None:
+    before = run(tmp_path).summary
+    (tmp_path / "tiny" / "fp32-s0" / "summary.json").unlink()
+    resumed = run(tmp_path)
+    assert resumed.status == 0, resumed.err
+    assert "resumes from step 12 of 12" in resumed.out
+    assert resumed.summary.right == before.right
+    assert before.right is not None

@@ -81,7 +81,8 @@ def test_both_begin_with_the_answer_over_all_experiments(written: Path) -> None:
     )
     page = html.unescape((written / "index.html").read_text(encoding="utf-8"))
     assert re.findall(r"<p>(.*?)</p>", page)[1:3] == [bf16, fp16]
-    assert f"\n\n{bf16}\n\n{fp16}\n\nPublished numbers: " in (written / "README.md").read_text("utf-8")
+    chance = "Each verdict is a test of its own: it may be wrong by chance in 5% of cases, about 0.1 of 2 here."
+    assert f"\n\n{bf16}\n\n{fp16}\n\n{chance}\n\nPublished numbers: " in (written / "README.md").read_text("utf-8")
 
 
 def on(comparison: Comparison, kind: str, name: str) -> Comparison:
@@ -221,3 +222,11 @@ def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
     for _, left, right, height in seen["cells"]:
         assert 0 <= left < right <= seen["client"]
         assert height > 0
+
+
+def test_the_overview_says_once_how_many_verdicts_may_be_wrong_by_chance(tmp_path: Path) -> None:
+    write_three(tmp_path / "tiny")
+    comparison = compared(tmp_path / "tiny")
+    expected = "Each verdict is a test of its own: it may be wrong by chance in 5% of cases, about 0.5 of 10 here."
+    assert overview_page.multiplicity([comparison] * 5) == [expected]
+    assert overview_page.multiplicity([compared(tmp_path / "tiny", seeds=1)]) == []
