@@ -199,5 +199,6 @@ def test_the_pooled_deviation_is_that_within_groups() -> None:
     groups = [[1.0, 2.0, 4.0], [10.0, 11.0], [5.0], []]
     expected = math.sqrt((np.var([1, 2, 4], ddof=1) * 2 + np.var([10, 11], ddof=1)) / 3)
     deviation, freedom = pooled_deviation(groups)
-    assert (deviation, freedom) == (pytest.approx(expected), 3)
+    assert deviation == pytest.approx(expected)
+    assert freedom == 3
     assert pooled_deviation([[1.0], [2.0]]) == (None, 0)
