@@ -130,6 +130,58 @@ def test_what_stays_open_stops_at_the_most_seeds(trained: Trained, tmp_path: Pat
     assert len(runs) == 14
 
 
+def record(out: Path) -> Comparison:
+    return read_record(Comparison, out / "resnet20_digits" / layout.COMPARISON)
+
+
+def test_raising_the_most_seeds_counts_on_from_the_looks_before(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(lambda precision, seed: 0.5 + (400 * noise(seed) if precision == "bf16" else 0.0))
+    assert run(tmp_path, "--seeds", "2", "--until-decided", "--max-seeds", "7") == 0
+    before = record(tmp_path)
+    # From two seeds the estimate is that more than 7 are needed, so the second look is the last one.
+    assert (before.looks, [look.pairs for look in before.looks_taken]) == (LOOKS, [2, 7])
+    assert run(tmp_path, "--seeds", "2", "--until-decided", "--max-seeds", "9") == 0
+    after = record(tmp_path)
+    assert (after.looks, [look.pairs for look in after.looks_taken]) == (LOOKS, [2, 7, 9])
+    assert run(tmp_path, "--until-decided", "--max-seeds", "12") == 0
+    last = record(tmp_path)
+    assert (last.looks, [look.pairs for look in last.looks_taken]) == (LOOKS + 1, [2, 7, 9, 12])
+    assert "the intervals allow for 4 looks" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_adding_seeds_by_hand_counts_as_adding_them_by_option(trained: Trained, tmp_path: Path) -> None:
+    trained(lambda precision, seed: 0.5 + (400 * noise(seed) if precision == "bf16" else 0.0))
+    for seeds in ("2", "3", "4"):
+        assert run(tmp_path, "--seeds", seeds) == 0
+    assert record(tmp_path).looks == 3
+    assert run(tmp_path, "--seeds", "4") == 0
+    assert record(tmp_path).looks == 3
+
+
+def test_fewer_seeds_later_keep_the_larger_result_and_say_so(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(lambda precision, seed: 0.9 + (noise(seed) if precision == "bf16" else 0.0))
+    assert run(tmp_path, "--seeds", "3") == 0
+    rows = record(tmp_path).rows
+    capsys.readouterr()
+    assert run(tmp_path, "--seeds", "1") == 0
+    assert "resnet20_digits: with all 3 seeds that were compared before" in capsys.readouterr().out
+    assert record(tmp_path).rows == rows
+
+
+def test_a_damaged_comparison_is_refused_by_name(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = trained(lambda precision, seed: 0.9)
+    write_text(tmp_path / "resnet20_digits" / layout.COMPARISON, "{")
+    assert run(tmp_path, "--seeds", "2") == 2
+    assert "comparison.json: not readable" in capsys.readouterr().err
+    assert runs == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -129,19 +129,21 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
         saved_ratio=_ratio(pairs, *SAVED),
         skipped_steps=sum(skipped) if done and len(skipped) == len(done) else None,
         train_seconds=mean([run.train_seconds for run in done if run.train_seconds is not None]),
+        device=next((run.summary.device for run in runs if run.summary.device), None),
         status=broken[0].status if broken else FAILED if reasons else FINISHED,
         reason="; ".join(reasons) or None,
     )
     if done:
         summary = done[0].summary
-        row.device, row.arithmetic = summary.device, summary.precision.effective.arithmetic
+        row.arithmetic = summary.precision.effective.arithmetic
         deciding, *others = (_result(metric, done, compared) for metric in summary.declared_metrics)
         assert deciding is not None  # every finished run has it
         row.metric, row.mean, row.sd, row.difference = deciding.metric, deciding.mean, deciding.sd, deciding.difference
         row.others = [other for other in others if other]
         row.eval_samples = summary.eval_samples
+        row.margin = _margin(deciding.metric, compared, comparison) if compared else None
         if not comparison.partial and (judged := _judge(deciding.metric, compared, comparison)):
-            row.interval, row.margin, row.verdict = judged.difference, judged.margin, judged.verdict
+            row.interval, row.verdict = judged.difference, judged.verdict
             row.seeds_needed = judged.seeds_needed()
             row.population = _population(deciding.metric, compared, judged)
     return row
@@ -150,18 +152,20 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
 def _judge(metric: Metric, pairs: Pairs, plan: Plan) -> Judgement | None:
     """The verdict over pairs; None for fewer than two.
 
-    The margin is a share of the metric's range, or of FP32's mean where the range is open. One sample's share
-    of the range is the smallest step in which such a metric moves.
+    One sample's share of the range is the smallest step in which a metric with a range moves.
     """
     if len(pairs) < 2:
         return None
     samples = pairs[0][0].summary.eval_samples
-    if metric.width is None:
-        scale, resolution = abs(statistics.fmean(_figures((run for _, run in pairs), metric.key))), 0.0
-    else:
-        scale, resolution = metric.width, metric.width / samples if samples else 0.0
-    differences = _differences(pairs, metric.key)
-    return judge(differences, plan.margin * scale, metric.higher_is_better, resolution, plan.looks)
+    resolution = metric.width / samples if metric.width and samples else 0.0
+    margin = _margin(metric, pairs, plan)
+    return judge(_differences(pairs, metric.key), margin, metric.higher_is_better, resolution, plan.looks)
+
+
+def _margin(metric: Metric, pairs: Pairs, plan: Plan) -> float:
+    """In the metric's unit: a share of its range, or of FP32's mean where the range is open."""
+    scale = metric.width or abs(statistics.fmean(_figures((run for _, run in pairs), metric.key)))
+    return plan.margin * scale
 
 
 def _population(metric: Metric, pairs: Pairs, judged: Judgement) -> Interval | None:

@@ -89,7 +89,9 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
     if comparison.looks > 1:
         notes.append(_looks(comparison))
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
-        notes.append("Adding seeds until you like the result inflates false alarms; --until-decided corrects for it.")
+        notes.append(
+            "Each number of seeds at which the verdict is asked for is a look, and the intervals allow for all."
+        )
     mixed = [run for run in comparison.runs if run.finished and run.precision != BASELINE]
     if any(run.summary.precision.effective.autocast_policy in (None, "cpu") for run in mixed) and on_cpu(comparison):
         notes.append(AUTOCAST_ON_CPU)

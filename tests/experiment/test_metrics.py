@@ -7,18 +7,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor
 
 from reports.analysis.comparison import compare
 from reports.records.comparison import Plan, Row
+from reports.records.files import write_record
 from reports.records.metric import Metric
-from tests.experiment.harness import TINY, Outcome, TinyNet, run
+from reports.records.summary import Summary, read_summary, to_hex
+from tests.experiment.harness import ROOT, TINY, Outcome, TinyNet, build, run
 from train.cli.scripts import script_of
+from train.engine.errors import Refused
 from train.engine.precision import Precision
+from train.experiment import metrics
 from train.experiment.config import load
-from train.experiment.metrics import ACCURACY, LOSS, TOP5_ACCURACY, Measure, Sums
-from train.experiment.tasks import Task, image_classification
+from train.experiment.metrics import ACCURACY, LOSS, MATTHEWS_CORRELATION, TOP5_ACCURACY, Measure, Sums
+from train.experiment.setup import Script, setup
+from train.experiment.tasks import Task, image_classification, sequence_classification
 
 # What a script with metrics of its own has in it.
 
@@ -201,3 +206,139 @@ def test_every_task_names_a_deciding_metric_whose_direction_and_range_are_declar
         assert task.metric == task.metrics[0]
         assert all(metric.range != (None, None) for metric in task.metrics)
         assert len({metric.key for metric in task.metrics}) == len(task.metrics)
+
+
+def binary(seed: int, classes: int = 2) -> tuple[Tensor, Tensor]:
+    """Logits (300, classes) and labels of 0 and 1, of which most are right."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 2, (300,), generator=draw)
+    logits = torch.randn(300, classes, generator=draw)
+    logits[torch.arange(300), labels] += 1.0
+    return logits, labels
+
+
+@pytest.mark.parametrize(
+    ("measure", "oracle"), [(MATTHEWS_CORRELATION, matthews_corrcoef), (metrics.F1, f1_score)], ids=["matthews", "f1"]
+)
+def test_a_metric_of_two_classes_is_scikit_learns_whatever_the_batches(
+    measure: Measure, oracle: Callable[[Tensor, Tensor], float]
+) -> None:
+    for seed in range(5):
+        logits, labels = binary(seed)
+        sums: dict[str, Tensor] = {}
+        for start in range(0, 300, 70):
+            part = slice(start, start + 70)
+            for name, value in measure.count(logits[part], labels[part]).items():
+                sums[name] = sums.get(name, torch.tensor(0)) + value
+        assert not sums["outcomes"].is_floating_point()
+        assert measure.compute(sums) == pytest.approx(oracle(labels, logits.argmax(dim=1)), abs=1e-12)
+
+
+def test_a_class_that_is_never_predicted_has_no_correlation_and_no_f1() -> None:
+    labels = torch.tensor([0, 1, 0])
+    logits = torch.tensor([[1.0, 0.0]] * 3)
+    assert MATTHEWS_CORRELATION.compute(MATTHEWS_CORRELATION.count(logits, labels)) == 0.0
+    assert metrics.F1.compute(metrics.F1.count(logits, labels)) == 0.0
+    assert matthews_corrcoef(labels, logits.argmax(dim=1)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        ("glue/cola", ["matthews_correlation", "accuracy", "loss", "top5_accuracy"]),
+        ("glue/mrpc", ["f1", "accuracy", "loss", "top5_accuracy"]),
+        ("glue/qqp", ["f1", "accuracy", "loss", "top5_accuracy"]),
+        ("glue/rte", ["accuracy", "loss", "top5_accuracy"]),
+    ],
+)
+def test_a_data_set_is_judged_by_the_metric_of_its_benchmark(data: str, names: list[str]) -> None:
+    config = load(ROOT / "configs" / "bert_sst2.yaml", [f"data.name={data}"])
+    assert [metric.name for metric in sequence_classification.of(config).metrics] == names
+
+
+def test_a_task_with_a_deciding_metric_of_its_own_keeps_it() -> None:
+    config = load(ROOT / "configs" / "bert_sst2.yaml", ["data.name=glue/cola"])
+    task = replace(sequence_classification, measures=(LOSS, ACCURACY))
+    assert task.of(config) is task
+
+
+def test_a_run_on_cola_is_judged_by_matthews_correlation(tmp_path: Path) -> None:
+    config = ROOT / "configs" / "bert_digits.yaml"
+    script = script_of(config)
+    changes = ("data.name=glue/cola", "num_classes=2", "vocab_size=1000")
+    done = run(
+        tmp_path,
+        *changes,
+        options=("--smoke",),
+        config=config,
+        build=script.build,
+        task=script.task,
+        forward=script.task.forward,
+    )
+    assert done.status == 0, done.err
+    summary = read_summary(tmp_path / "smoke" / "bert_digits" / "fp32-s0" / "summary.json")
+    assert summary.metric == "eval/matthews_correlation"
+    assert summary.right is None
+
+
+@pytest.mark.parametrize("name", ["accuracy_fp32", "held_out_accuracy", "accuracy_sd", "accuracy_difference"])
+def test_a_metric_with_the_name_of_another_ones_figure_is_refused(name: str) -> None:
+    metric = ACCURACY.metric.model_copy(update={"name": name})
+    with pytest.raises(Refused, match=f"a metric cannot be called '{name}': .* for 'accuracy'"):
+        replace(image_classification, measures=(ACCURACY, replace(ACCURACY, metric=metric)))
+
+
+def test_a_deciding_metric_that_cannot_be_computed_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    done = run(tmp_path, task=replace(image_classification, measures=(TOP5_ACCURACY, ACCURACY)))  # of 10 classes
+    assert done.status not in (0, 2, 3, 75)
+    reason = "the evaluation gives no top5 accuracy, by which the task judges the weights"
+    assert (done.summary.status, reason in (done.summary.reason or "")) == ("failed", True)
+    assert "KeyError" not in done.err
+
+
+def test_a_run_records_which_evaluation_samples_it_gets_right(finished: Outcome) -> None:
+    config, precision = load(finished.folder / "config.yaml"), finished.summary.precision.requested or ""
+    wired = setup(Script(build, image_classification), config, precision, 0, torch.device("cpu"))
+    wired.model.load_state_dict(finished.weights())
+    wired.model.eval()
+    right = []
+    with torch.no_grad(), wired.precision.forward():
+        for batch in wired.data.evaluation.epoch(0):
+            right += (wired.model(batch["images"]).argmax(dim=1) == batch["labels"]).tolist()
+    assert finished.summary.right_samples() == right
+    assert sum(right) / len(right) == pytest.approx(finished.figure("eval/accuracy"))
+
+
+def test_samples_in_hexadecimal_digits_are_read_back() -> None:
+    for count in range(1, 10):
+        right = [index % 3 == 0 for index in range(count)]
+        assert Summary(right=to_hex(right), eval_samples=count).right_samples() == right
+    assert to_hex([True, False, True, True, True]) == "b8"
+    assert Summary(eval_samples=3).right_samples() == []
+
+
+def test_the_samples_at_hand_and_new_ones_have_intervals_of_their_own(tmp_path: Path) -> None:
+    task = replace(image_classification, measures=(ACCURACY, LOSS))
+    runs = runs_of(task, tmp_path)
+    row = rows_of(tmp_path)["bf16"]
+    assert row.interval is not None
+    assert row.population is not None
+    assert row.population.value == pytest.approx(row.interval.value)
+    samples = [[done.summary.right_samples() for done in runs[precision]] for precision in ("fp32", "bf16")]
+    assert row.eval_samples == len(samples[0][0])
+    differences = [sum(map(int, own)) - sum(map(int, other)) for other, own in zip(*samples, strict=True)]
+    assert row.population.value == pytest.approx(sum(differences) / 2 / row.eval_samples)
+    for folder in (tmp_path / "tiny").glob("bf16-*"):
+        older = read_summary(folder / "summary.json").model_copy(update={"right": None})
+        write_record(folder / "summary.json", older)
+    assert rows_of(tmp_path)["bf16"].population is None
+
+
+def test_a_run_that_resumes_after_its_last_evaluation_records_the_samples_too(tmp_path: Path) -> None:
+    before = run(tmp_path).summary
+    (tmp_path / "tiny" / "fp32-s0" / "summary.json").unlink()
+    resumed = run(tmp_path)
+    assert resumed.status == 0, resumed.err
+    assert "resumes from step 12 of 12" in resumed.out
+    assert resumed.summary.right == before.right
+    assert before.right is not None

@@ -587,3 +587,13 @@ def test_mean_and_standard_deviation_against_numpy() -> None:
     assert mean([]) is None
     assert standard_deviation([0.9]) is None
     assert standard_deviation([0.9, math.inf]) is None
+
+
+def test_a_row_of_failed_runs_has_the_device_and_one_of_a_single_pair_the_margin(tmp_path: Path) -> None:
+    write_run(tmp_path, "fp32")
+    write_run(tmp_path, "bf16", accuracy=0.91)
+    write_run(tmp_path, "fp16", status="diverged", reason="loss is NaN")
+    rows = rows_of(compared(tmp_path, seeds=1))
+    assert [rows[name].device for name in ("fp32", "bf16", "fp16")] == ["Some CPU, 2 threads"] * 3
+    assert (rows["bf16"].margin, rows["bf16"].verdict) == (0.005, None)
+    assert rows["fp32"].margin is rows["fp16"].margin is None

@@ -80,8 +80,9 @@ def test_the_experiments_stand_first_and_then_what_they_say_together(written: Pa
         f"emulated ({EMULATED}), not as on hardware for it; accuracy: 1 INCONCLUSIVE, 1 without a verdict."
     )
     page = html.unescape((written / "index.html").read_text(encoding="utf-8"))
+    chance = "Each verdict is a test of its own: it may be wrong by chance in 5% of cases, about 0.1 of 2 here."
     readme = (written / "README.md").read_text("utf-8")
-    assert f"\n\n- {bf16}\n- {fp16}\n- Published numbers: " in readme
+    assert f"\n\n- {bf16}\n- {fp16}\n- {chance}\n- Published numbers: " in readme
     for text, row, chart in ((page, '<th scope="row">', "<figure>"), (readme, "| [tiny]", "![")):
         assert 0 < text.index(row) < text.index(bf16) < text.index(fp16) < text.index(chart)
         assert text[: text.index(row)].count("experiments on") == 1  # no other prose before the table
@@ -270,3 +271,11 @@ def test_nothing_runs_over_the_edge(written: Path, width: int) -> None:
     for _, left, right, height, _ in seen["cells"]:
         assert 0 <= left < right <= seen["client"]
         assert height > 0
+
+
+def test_the_overview_says_once_how_many_verdicts_may_be_wrong_by_chance(tmp_path: Path) -> None:
+    write_three(tmp_path / "tiny")
+    comparison = compared(tmp_path / "tiny")
+    expected = "Each verdict is a test of its own: it may be wrong by chance in 5% of cases, about 0.5 of 10 here."
+    assert overview_page.multiplicity([comparison] * 5) == [expected]
+    assert overview_page.multiplicity([compared(tmp_path / "tiny", seeds=1)]) == []

@@ -13,6 +13,7 @@ from reports.records.comparison import Comparison, Interval, Speedup
 from reports.records.files import read_record, write_record
 from reports.records.layout import COLUMNS
 from reports.records.metric import Metric
+from reports.records.summary import to_hex
 from tests.reports.made_runs import EMULATED, compared, rows_of, write_benchmark, write_run, write_starts, write_three
 
 BALANCED = Metric(name="balanced_accuracy_pct", unit="%", range=(0, 100), higher_is_better=True, decimals=1)
@@ -302,3 +303,17 @@ def test_runs_of_several_commits_are_said_to_be(tmp_path: Path) -> None:
     assert not any("commit" in note for note in table.notes(compared(tmp_path)))
     write_run(tmp_path, "bf16", 1, environment={"git": {"commit": "fedcba9876543210", "dirty": False}})
     assert "Runs and speed are of more than one commit: 01234567, fedcba98." in table.notes(compared(tmp_path))
+
+
+def test_the_verdict_names_its_samples_and_new_ones_stand_beside_it(tmp_path: Path) -> None:
+    for precision, wrong in (("fp32", 100), ("bf16", 98)):
+        for seed in range(3):
+            right = to_hex([index >= wrong + seed for index in range(1000)])
+            write_run(tmp_path, precision, seed, (1000 - wrong - seed) / 1000, right=right)
+    write_benchmark(tmp_path, fp32=[1.0, 1.0, 1.0], bf16=[0.5, 0.5, 0.5])
+    notes = table.notes(compared(tmp_path, "fp32,bf16"))
+    rule = "Verdict on these 1,000 samples: EQUIVALENT when the 90% interval lies within 0.5 points either way "
+    assert any(note.startswith(rule) for note in notes)
+    # Four samples differ in some seeds, with squares of 10 / 9, and four are added: 1.96 * sqrt(5.11) / 1004 = 0.0044.
+    beside = "bf16 on new samples, with seeds and samples both drawn: +0.20 points [-0.24, 0.64]"
+    assert f"{beside}, not within the margin." in notes
