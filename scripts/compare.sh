@@ -6,14 +6,16 @@
 # --until-decided, --require VERDICT, --device cpu|cuda, --out DIR, --smoke; all of them: python -m train.compare --help
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-default="$1" && shift # relative: Python looks in the current folder, then in the repository
+# A relative file: Python looks in the current folder, then in the repository. Behind it the options it needs.
+read -ra default <<<"$1" && shift
 previous=
 for argument in "$@"; do
   case "$argument" in
+    --seeds | --seeds=* | --smoke) default=("${default[@]:0:1}") ;;
     -* | *=*) ;;
-    *.yaml | *.yml) default="" ;;
-    *) [ "$previous" = --out ] || [ ! -e "$root/configs/$argument.yaml" ] || default="" ;;
+    *.yaml | *.yml) default=() ;;
+    *) [ "$previous" = --out ] || [ ! -e "$root/configs/$argument.yaml" ] || default=() ;;
   esac
   previous="$argument"
 done
-exec "$python" -m train.compare ${default:+"$default"} "$@"
+exec "$python" -m train.compare "${default[@]}" "$@"

@@ -157,7 +157,8 @@ def test_a_stopped_comparison_leaves_the_table_of_what_is_finished(compared: Com
     done = run_comparison(tmp_path, "--seeds", "3", child=StoppedAtOnce)
     assert done.status == 75
     assert done.err == "interrupted: SIGINT: the comparison was stopped; the same command resumes from there\n"
-    assert "Partial, of the runs that are finished and without verdicts: SIGINT: the comparison was stopped" in done.out
+    stopped = "Partial, of the runs that are finished and without verdicts: SIGINT: the comparison was stopped"
+    assert stopped in " ".join(done.out.split())
     assert done.comparison.partial == "SIGINT: the comparison was stopped"
     assert done.comparison.seeds == [0, 1]
     assert [row.seeds for row in done.comparison.rows] == [2, 1, 0]
@@ -322,11 +323,10 @@ def test_a_wrong_option_is_refused_with_the_nearest(capsys: pytest.CaptureFixtur
 
 
 def test_a_diverged_run_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    # A scale that may not fall is under its floor after the first overflow.
-    scaler = ["scaler.init_scale=1e30", "scaler.min_scale=1e29"]
+    scaler = ["scaler.init_scale=1e30", "scaler.max_consecutive_skips=2"]
     done = run_comparison(tmp_path, "--precisions", "fp32,fp16", "--seeds", "1", "--smoke", *scaler)
     assert done.status == 3
-    assert "fell to" in done.out
+    assert "2 steps in a row had non-finite gradients" in done.out
     fp32, fp16 = done.comparison.rows
     assert (fp32.status, fp16.status) == ("finished", "diverged")
     assert fp16.mean is None

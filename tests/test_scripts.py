@@ -154,7 +154,7 @@ def test_an_experiment_can_be_named_without_folder_and_ending(
     tmp_path: Path, echo: str, arguments: list[str], default: bool
 ) -> None:
     done = bash(RESNET, *arguments, cwd=tmp_path, PYTHON=echo)
-    expected = ["configs/resnet20_digits.yaml"] * default
+    expected = ["configs/resnet20_digits.yaml", "--seeds", "9"] if default else []
     assert done.stdout.splitlines()[1:] == ["-m", "train.compare", *expected, *arguments]
 
 

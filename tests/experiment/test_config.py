@@ -300,7 +300,7 @@ def test_a_key_in_the_wrong_place_is_refused_with_the_right_place(override: str,
 def test_a_key_that_is_like_none_is_refused_without_a_guess_and_without_a_long_list() -> None:
     message = refusal("learning_rate=0.1")
     assert "did you mean" not in message
-    assert "... (28 in all)" in message
+    assert "... (29 in all)" in message
     assert len(message) < 300
 
 

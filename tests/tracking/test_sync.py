@@ -242,7 +242,7 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
     assert there.upserted["jobType"] == "comparison"
     assert there.upserted["notes"] == (
         "fp16: INCONCLUSIVE, accuracy 99.00% (n=2), difference vs FP32 +1.00 points [-1.00, 3.00], "
-        "speed-up 1.20x [1.10, 1.30].\nbf16: missing, killed."
+        "speed-up 1.20x.\nbf16: missing, killed."
     )
     config = {name: entry["value"] for name, entry in there.config.items() if name != "_wandb"}
     assert config == {

@@ -32,7 +32,7 @@ def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, pre
 
     The bytes are those of the distinct storages that autograd saves, without the parameters, buffers and
     inputs, which exist anyway. They are exact, unlike a process's peak, and depend on the device by its list of
-    autocast's FP32 operations alone.
+    FP32 operations alone.
     Raises `EngineFault` when the loss is not a float32 scalar with a gradient, or when a linear or
     convolution module outside the `fp32_modules` does not compute in the precision.
     """
