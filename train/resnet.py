@@ -2,7 +2,7 @@
 
     python -m train.resnet configs/resnet20_digits.yaml --precision bf16 --seed 0
 
-Expect accuracy 98.98% in fp32, 99.44% in bf16, 99.72% in fp16 (mean of 3 seeds, resnet20_digits).
+Expect accuracy 99.43% in fp32, 99.46% in bf16, 99.57% in fp16 (mean of 9 seeds, resnet20_digits).
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Layers that break in half precision, kept in FP32."""
 
 import copy
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 import torch
@@ -138,3 +138,23 @@ def test_a_trainer_prepares_its_model(compiled: bool) -> None:
     )  # fmt: skip
     trainer.step(image_batches(1))
     assert trainer.applied_step == 1
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+class Sums(nn.Module):
+    """Takes a named tuple in a dictionary, and gives the dtypes that it saw."""
+
+    def forward(self, x: dict[str, Pair]) -> tuple[torch.dtype, torch.dtype]:
+        return x["pair"].first.dtype, x["pair"].second.dtype
+
+
+def test_a_module_kept_in_fp32_takes_named_tuples() -> None:
+    model, precision = nn.Sequential(Sums()), Precision("bf16", CPU)
+    precision.prepare(model, ["0"])
+    with precision.forward():
+        seen = model({"pair": Pair(torch.ones(1, dtype=torch.bfloat16), torch.ones(1, dtype=torch.int64))})
+    assert seen == (torch.float32, torch.int64)

@@ -266,3 +266,18 @@ def test_where_there_is_no_proc_no_memory_is_reported(monkeypatch: pytest.Monkey
     run(meter, clock, [1.0])
     meter.pause()
     assert not any(name.startswith("memory/") for name in meter.read())
+
+
+@linux
+def test_where_the_peak_cannot_be_reset_it_is_not_reported_and_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc is read-only in some containers: a peak that was not reset would be that of the loading."""
+
+    def read_only(path: Path, *_: object, **__: object) -> int:
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "write_text", read_only)
+    memory = PeakMemory(CPU)
+    memory.start()
+    memory.restart()
+    memory.stop()
+    assert memory.read() == {}
