@@ -16,7 +16,7 @@ from reports.analysis.reproduction import RESULTS, ROOT, reproductions
 from reports.command import run
 from reports.overview import FORMATS, overview
 from reports.pages import experiment_page, keys, overview_page, table
-from reports.pages.engine_table import engine_table
+from reports.pages.engine_table import engine_table, memory_growth
 from reports.pages.style import Section
 from reports.records.comparison import Comparison
 from reports.records.config import Experiment
@@ -55,6 +55,7 @@ def build(out: Path) -> dict[str, str]:
         ("README.md", "results", _quick_start(comparisons.get(results / QUICK))),
         ("README.md", "published", f"Published numbers: {overview_page.reproduced(measured)}"),
         ("train/README.md", "engine", engine_table(results / "engine_benchmark.json")),
+        ("train/README.md", "memory", memory_growth(results / "memory_growth.json")),
         ("train/README.md", "keys", keys.table(Experiment)),
     ]
     texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _, _ in blocks}

@@ -1,4 +1,4 @@
-"""What the engine's step costs and gains, engine_benchmark.json of `python -m scripts.bench_engine`, as a table."""
+"""What the engine's step costs and gains, as measured by `scripts.bench_engine` and `scripts.memory_growth`."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from reports.pages.text_table import Table
 from reports.records.engine_benchmark import EngineBenchmark
 from reports.records.environment import UNCOMMITTED
 from reports.records.files import read_record
+from reports.records.memory_growth import MemoryGrowth
 
 
 def engine_table(path: Path) -> str:
@@ -31,3 +32,13 @@ def table_of(record: EngineBenchmark) -> str:
         rows.append([name, f"{native.throughput_over_fp32:.4f}", "single steps"])
     table = Table(["ratio, measured in turns", "mean", "95% interval over process starts"], rows)
     return f"{record.experiment}, on {record.environment.device.label}:\n\n{table.markdown()}"
+
+
+def memory_growth(path: Path) -> str:
+    """The record in `path` as a sentence; raises ValueError for one whose source is in no commit."""
+    record = read_record(MemoryGrowth, path)
+    if not record.environment.git.committed:
+        raise ValueError(f"the source of {path.name} {UNCOMMITTED}")
+    slope = f"{record.kib_per_step:+.2f} KiB a step over {record.steps[-1]:,} steps"
+    where = f"{record.experiment} in {record.precision} on {record.environment.device.label}"
+    return f"Resident memory of {where}: {slope} (least squares)."

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reports.analysis.reproduction import RESULTS
 from reports.analysis.speed import engine_ratios
-from reports.pages.engine_table import engine_table
+from reports.pages.engine_table import engine_table, memory_growth
 from reports.records.benchmark import Blocks
 from reports.records.engine_benchmark import EngineBenchmark
 from reports.records.environment import Machine, Source
 from reports.records.files import read_record, write_record
+from reports.records.memory_growth import MemoryGrowth
 
 NAME = "engine_benchmark.json"
 
@@ -58,3 +60,11 @@ def test_a_benchmark_that_may_not_be_shown_says_why(tmp_path: Path, change: dict
 def test_a_missing_benchmark_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=NAME):
         engine_table(tmp_path / NAME)
+
+
+def test_thousands_of_emulated_steps_leave_the_memory_flat() -> None:
+    record = read_record(MemoryGrowth, RESULTS / "memory_growth.json")
+    assert record.steps[-1] >= 5000
+    slope, _ = np.polyfit(record.steps, 1024 * np.array(record.rss_mib), 1)
+    assert abs(slope) < 1
+    assert f"{slope:+.2f} KiB a step over 5,000 steps" in memory_growth(RESULTS / "memory_growth.json")
