@@ -44,7 +44,7 @@ def test_a_record_that_was_never_tracked_arrives_whole(server: WandbServer, reco
     [(run_id, there)] = server.runs.items()
     assert_whole(there, record)
     assert there.project == "amp-zoo"
-    assert there.upserted["groupName"] == "resnet20_digits-979fadb1"
+    assert there.upserted["groupName"] == "resnet20_digits-37034051"
     assert there.upserted["jobType"] == "fp16"
     assert there.upserted["displayName"] == "resnet20_digits-fp16-s0"
     assert there.upserted["tags"] == ["resnet", "resnet20", "digits", "fp16"]
@@ -250,7 +250,7 @@ def test_a_comparison_has_its_report_its_charts_and_every_figure(
         **machine_of(experiment / "fp32-s0"),
     }
     [artifact] = results_on(server)
-    assert artifact["artifactCollectionName"] == "resnet20_digits-979fadb1"
+    assert artifact["artifactCollectionName"] == "resnet20_digits-37034051"
     assert there.upserted["displayName"] == "resnet20_digits-comparison"
     assert there.exit_code == 1, "one of its rows is missing"
     comparison = read_record(Comparison, experiment / "comparison.json")
