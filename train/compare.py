@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.analysis.comparison import compare
-from reports.analysis.looks import continued, planned, taken
+from reports.analysis.looks import earlier, planned, taken
 from reports.analysis.reproduction import of_comparison
 from reports.analysis.run import read_run
 from reports.analysis.statistics import LOOKS, MAX_SEEDS, seeds_for_next_look
@@ -123,7 +123,7 @@ class Experiments:
             seeds=work.seeds,
         )
         try:
-            asked.looks_taken = asked.looks_taken if self.smoke else continued(self.folder, asked).looks_taken
+            asked.looks_taken = [] if self.smoke else earlier(self.folder, asked)
         except ValueError as error:
             raise Refused(f"{error}; delete it to begin anew") from error
         if max_seeds is not None:

@@ -1,4 +1,4 @@
-"""How often a verdict was asked for: the looks that the tests allow for, and what a comparison continues from."""
+"""How often a verdict was asked for: the looks that the tests allow for, and those that a comparison continues from."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,6 @@ from reports.analysis.statistics import LOOKS
 from reports.records import layout
 from reports.records.comparison import Comparison, Look, Plan
 from reports.records.files import read_record
-from reports.records.summary import INTERRUPTED, MISSING
 
 
 def allowed_for(plan: Plan, pairs: Mapping[str, int]) -> int:
@@ -33,23 +32,17 @@ def recorded(earlier: Sequence[Look], now: Sequence[Look]) -> list[Look]:
     return list(looks.values())
 
 
-def continued(folder: Path, plan: Plan) -> Plan:
-    """`plan` with the looks and the seeds of the comparison that `folder` has already, so that neither is lost.
+def earlier(folder: Path, plan: Plan) -> list[Look]:
+    """The looks of the comparison that `folder` has already; none of a smoke run or of another configuration.
 
-    Seeds with runs that were interrupted or never began are not added. Smoke runs, and runs of another configuration,
-    do not continue. Raises ValueError naming a comparison.json that is damaged.
+    Raises ValueError naming a comparison.json that is damaged.
     """
     path = folder / layout.COMPARISON
     if not path.exists():
-        return plan
-    earlier = read_record(Comparison, path)
-    if earlier.smoke or (earlier.config_sha256 or plan.config_sha256) != (plan.config_sha256 or earlier.config_sha256):
-        return plan
-    open_seeds = {run.seed for run in earlier.runs if run.status in (INTERRUPTED, MISSING)}
-    count = len(plan.seeds)
-    while count in set(earlier.seeds) - open_seeds:
-        count += 1
-    return plan.model_copy(update={"seeds": list(range(count)), "looks_taken": earlier.looks_taken})
+        return []
+    before = read_record(Comparison, path)
+    other = (before.config_sha256 or plan.config_sha256) != (plan.config_sha256 or before.config_sha256)
+    return [] if before.smoke or other else before.looks_taken
 
 
 def planned(plan: Plan, most: int) -> int:

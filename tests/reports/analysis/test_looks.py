@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from reports.analysis.comparison import compare, comparisons_in
-from reports.analysis.looks import continued, planned
+from reports.analysis.looks import earlier, planned
 from reports.analysis.statistics import LOOKS
 from reports.pages import table
 from reports.records.comparison import EQUIVALENT, INCONCLUSIVE, Comparison, Look, Plan
@@ -33,7 +33,7 @@ def plan(seeds: int, margin: float = 0.005, looks: int = 1) -> Plan:
 
 def look(folder: Path, asked: Plan) -> Comparison:
     """As the command makes and writes it, after what is there."""
-    comparison = compare(folder, continued(folder, asked))
+    comparison = compare(folder, asked.model_copy(update={"looks_taken": earlier(folder, asked)}))
     write_record(folder / "comparison.json", comparison)
     return comparison
 
@@ -97,31 +97,19 @@ def test_one_seed_is_no_look(folder: Path) -> None:
     assert look(folder, plan(3)).looks == 1
 
 
-def test_fewer_seeds_later_keep_the_larger_result(folder: Path) -> None:
-    larger = look(folder, plan(3))
-    smaller = look(folder, plan(1))
-    assert (smaller.seeds, smaller.looks) == ([0, 1, 2], 1)
-    assert smaller.rows == larger.rows
-
-
-def test_seeds_that_were_not_trained_to_their_end_are_not_kept(folder: Path) -> None:
-    write_run(folder, "bf16", 2, status="interrupted")
-    look(folder, plan(4))
-    assert continued(folder, plan(1)).seeds == [0, 1]
-
-
 @pytest.mark.parametrize("change", [{"smoke": True}, {"config_sha256": "other"}])
 def test_smoke_runs_and_other_configurations_are_not_continued(folder: Path, change: dict[str, object]) -> None:
-    earlier = look(folder, plan(3).model_copy(update={"config_sha256": "mine"}))
-    write_record(folder / "comparison.json", earlier.model_copy(update=change))
+    before = look(folder, plan(3).model_copy(update={"config_sha256": "mine"}))
     asked = plan(1).model_copy(update={"config_sha256": "mine"})
-    assert continued(folder, asked) == asked
+    assert earlier(folder, asked) == before.looks_taken != []
+    write_record(folder / "comparison.json", before.model_copy(update=change))
+    assert earlier(folder, asked) == []
 
 
 def test_a_damaged_comparison_is_named_and_not_replaced(folder: Path) -> None:
     (folder / "comparison.json").write_text("{")
     with pytest.raises(ValueError, match=r"comparison\.json: not readable"):
-        continued(folder, plan(3))
+        earlier(folder, plan(3))
 
 
 def test_adding_seeds_counts_on_from_the_looks_before() -> None:
