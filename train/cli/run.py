@@ -35,7 +35,7 @@ def main(build: Build, task: Task, arguments: Sequence[str] | None = None) -> in
         )
         signals = Signals()
         command = shlex.join(["python", "-m", f"train.{prepared.setup.config.model}", *sys.argv[1:]])
-        services = Services(track_run, terminal.Progress, lambda: signals.received is not None, command)
+        services = Services(track_run, terminal.Progress, lambda: signals.received is not None, command, spoken_for())
         try:
             execute(prepared, given.out, given.resume, services)
         except Interrupted as error:

@@ -55,13 +55,15 @@ class Services:
     """What the command gives a run. `command` is how it was called.
 
     `track(folder, experiment, environment, metric, smoke)` starts a tracker, `display(title, steps, done)` a display,
-    and `stop_requested` says whether a signal asked the run to stop.
+    and `stop_requested` says whether a signal asked the run to stop. A run that `is_part` of a comparison leaves it to
+    that to say where the tracker shows them.
     """
 
     track: Callable[[Path, Experiment, Environment, Metric, bool], Tracker]
     display: Callable[[str, int, int], Display]
     stop_requested: Callable[[], bool]
     command: str
+    is_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ class Run:
                 raise
             if summary.status != FAILED:
                 print(f"warning: {error}", flush=True)
-        if where := self.record.tracker.location():
+        if not self.services.is_part and (where := self.record.tracker.location()):
             print(where, flush=True)
 
     def _precision(self) -> RunPrecision:

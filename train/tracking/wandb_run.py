@@ -157,7 +157,8 @@ class WandbRun:
         if self.metric is not None:
             best = "max" if self.metric.higher_is_better else "min"
             run.define_metric(self.metric.key, step_metric=STEP, summary=f"{best},last")
-        offline = f"W&B offline: `wandb sync {shlex.quote(str(Path(run.dir).parent))}` uploads it"
+        sync, path = ("python -m train.sync", self.folder) if self.live else ("wandb sync", Path(run.dir).parent)
+        offline = f"W&B offline: `{sync} {shlex.quote(str(path))}` uploads it"
         self.address = offline if self.mode == "offline" else f"W&B: {run.url}"
         self.sent = run.starting_step
         self.run = run
