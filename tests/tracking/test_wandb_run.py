@@ -260,7 +260,7 @@ def test_three_offline_attempts_are_uploaded_as_one_run(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     for history, end in ((0, 4), (2, 6), (5, 8)):
-        track(run := tracker(tmp_path), history, end)
+        track(tracker(tmp_path), history, end)
     assert len(list(tmp_path.glob("wandb/superseded/*/*.wandb"))) == 2
     assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1, "wandb sync appends what each file has"
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
