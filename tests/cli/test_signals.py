@@ -91,6 +91,8 @@ def test_a_model_that_leaves_the_process_does_not_pass_for_a_finished_run(
     )
     assert leaving.status == 1
     assert leaving.err == f"error: the model or its data called sys.exit({code!r})\n"
+    if part == "forward":
+        assert leaving.reason == f"sys.exit({code!r}) was called"
 
 
 def test_a_hangup_that_nohup_had_ignored_stays_ignored(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from unittest.mock import MagicMock, PropertyMock
@@ -103,6 +104,15 @@ def test_rows_that_could_not_be_sent_follow_once_they_can(fake: MagicMock, tmp_p
     sent = fail_in_calls(fake.init.return_value.log, (2, 3, 6))
     track(tracker(tmp_path))
     assert sent == ROWS
+
+
+@pytest.mark.parametrize("mode", ["online", "disabled"])
+def test_no_row_is_kept_that_is_sent_or_never_will_be(mode: str, fake: MagicMock, tmp_path: Path) -> None:
+    run = replace(tracker(tmp_path), mode=mode)
+    run.open(ROWS[:1])
+    for row in ROWS[1:]:
+        run.log(row)
+    assert not any(run.rows)
 
 
 def test_whatever_w_and_b_raises_training_goes_on_but_for_ctrl_c(fake: MagicMock, tmp_path: Path) -> None:

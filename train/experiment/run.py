@@ -157,6 +157,9 @@ class Run:
         except Refused as error:  # of a sample that is read only now
             reason = str(error)
             raise
+        except SystemExit as error:  # in a model or its data
+            reason = f"sys.exit({error.code!r}) was called"
+            raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             if isinstance(error, OSError) and error.filename:  # such as a full disk: the file and the fault say it all

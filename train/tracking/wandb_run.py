@@ -84,21 +84,25 @@ class WandbRun:
     address: str | None = field(default=None, init=False)
     run: "wandb.Run | None" = field(default=None, init=False)
     rows: list[Mapping[str, Figure]] = field(default_factory=list, init=False)
+    series: set[str] = field(default_factory=set, init=False)
     sent: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     finished: bool = field(default=False, init=False)
 
     def open(self, rows: Iterable[Mapping[str, Figure]] = ()) -> None:
         """Start the W&B run and send the `rows` that it does not have."""
-        self.rows = list(rows)
         if self.mode != "disabled":
+            self.rows = list(rows)
+            self.series = {name for row in self.rows for name in row} - NO_SERIES
             self._bounded("start", START_SECONDS, self._start)
             self._send()
 
     def log(self, row: Mapping[str, Figure]) -> None:
         """Send one row, after those that could not be sent before it."""
-        self.rows.append(row)
-        self._send()
+        if self.mode != "disabled":
+            self.rows.append(row)
+            self.series |= row.keys() - NO_SERIES
+            self._send()
 
     def call(self, what: str, action: "Callable[[wandb.Run], object]") -> bool:
         """Do something with the W&B run, and return whether it was done; the first failure is printed."""
@@ -108,8 +112,7 @@ class WandbRun:
     def close(self, summary: Summary, exit_status: int) -> None:
         """Make `summary` the W&B run's and finish. W&B itself adds the newest value of every series."""
         others = {name: summary.final[name] for name in NO_SERIES & summary.final.keys()}
-        series = {name for row in self.rows for name in row} - NO_SERIES
-        self.end({**summary.model_dump(exclude_none=True), **others}, series, exit_status)
+        self.end({**summary.model_dump(exclude_none=True), **others}, self.series, exit_status)
 
     def end(self, values: Mapping[str, object], logged: Iterable[str], exit_status: int) -> None:
         """Finish, with `values` and the newest of what was `logged` as the summary."""
@@ -167,6 +170,7 @@ class WandbRun:
         def send_next(run: "wandb.Run") -> None:
             series = {name: value for name, value in self.rows[self.sent].items() if name not in NO_SERIES}
             run.log(series, step=self.sent, commit=True)
+            self.rows[self.sent] = {}  # memory must not grow with the length of a run
             self.sent += 1
 
         while self.sent < len(self.rows) and self.call("log", send_next):
