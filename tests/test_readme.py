@@ -233,7 +233,7 @@ def test_every_data_set_stands_in_the_table_with_its_task() -> None:
         name for entries in sets.values() for name, entry in entries.items() if isinstance(entry.source, Embedded)
     }
     for text in (README, TRAINING):
-        names = re.search(r"((?:`\w+`(?:, | and )?)+) need no download", text)
+        names = re.search(r"((?:`\w+`(?:, | and )?)+) need no data download", text)
         assert names is not None
         assert set(re.findall(r"`(\w+)`", names[1])) == embedded
 

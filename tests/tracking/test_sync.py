@@ -47,7 +47,7 @@ def test_a_record_that_was_never_tracked_arrives_whole(server: WandbServer, reco
     assert there.upserted["groupName"] == "resnet20_digits-37034051"
     assert there.upserted["jobType"] == "fp16"
     assert there.upserted["displayName"] == "resnet20_digits-fp16-s0"
-    assert there.upserted["tags"] == ["resnet", "resnet20", "digits", "fp16"]
+    assert there.upserted["tags"] == ["resnet", "resnet20", "digits_16x16", "fp16"]
     config = {name: entry["value"] for name, entry in there.config.items() if name != "_wandb"}
     assert config == {
         **read_config(record / "config.yaml").model_dump(),
