@@ -149,7 +149,7 @@ def test_raising_the_most_seeds_counts_on_from_the_looks_before(
     assert run(tmp_path, "--until-decided", "--max-seeds", "12") == 0
     last = record(tmp_path)
     assert (last.looks, [look.pairs for look in last.looks_taken]) == (LOOKS + 1, [2, 7, 9, 12])
-    assert "the intervals allow for 4 looks" in " ".join(capsys.readouterr().out.split())
+    assert "the intervals are those for 4 looks" in " ".join(capsys.readouterr().out.split())
 
 
 def test_adding_seeds_by_hand_counts_as_adding_them_by_option(trained: Trained, tmp_path: Path) -> None:

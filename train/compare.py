@@ -251,7 +251,6 @@ class Experiments:
     def _benchmark(self, seeds: Sequence[int], starts: int) -> None:
         """Measure the speed of the precisions that can train it, in as many processes as benchmark.json lacks.
 
-
         A process that fails leaves its reason there, beside what the others measured.
         """
         file = self.folder / layout.BENCHMARK

@@ -73,7 +73,8 @@ def judge(
     the 95% interval lies on one side of zero, and INCONCLUSIVE where it holds zero.
     `resolution` is the smallest step in which the metric moves, for an accuracy one sample's share: seeds that
     agree by chance do not make an interval narrower than it allows. Each of `looks` tests at 5% / `looks`
-    (Bonferroni), so that looking again does not raise the rate of false alarms.
+    (Bonferroni), which keeps false alarms at 5% where all looks were planned. To add seeds, unplanned, until a
+    verdict comes gives more, because the earlier looks were not tested so strictly.
     Raises ValueError for differences that are not finite.
     """
     if not all(map(math.isfinite, differences)):

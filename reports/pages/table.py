@@ -63,10 +63,8 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
     """What a reader must know to read the figures right, and with `open_verdicts` what each of them would take."""
     notes = []
     if comparison.partial:
-        notes.append(
-            f"Partial, of the runs that are finished and without verdicts: {comparison.partial}; "
-            "the same command completes it."
-        )
+        remedy = "" if comparison.smoke else "; the same command completes it"
+        notes.append(f"Partial, of the runs that are finished and without verdicts: {comparison.partial}{remedy}.")
     if comparison.smoke:
         notes.append("A smoke run of a few steps: these figures say only that the code runs.")
     if len(comparison.seeds) == 1:
@@ -90,7 +88,8 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
         notes.append(_looks(comparison))
     elif any(row.verdict == INCONCLUSIVE for row in comparison.rows):
         notes.append(
-            "Each number of seeds at which the verdict is asked for is a look, and the intervals allow for all."
+            "Each number of seeds at which the verdict is asked for is a look: the intervals widen with their number. "
+            "Looks that are planned (--until-decided) keep false alarms at 5%; to add seeds until one comes does not."
         )
     mixed = [run for run in comparison.runs if run.finished and run.precision != BASELINE]
     if any(run.summary.precision.effective.autocast_policy in (None, "cpu") for run in mixed) and on_cpu(comparison):
@@ -157,7 +156,7 @@ def difference(row: Row) -> str:
     if interval is None:
         return number(metric.scale * row.difference, metric.decimals, metric.difference_unit, signed=True)
     text = estimate(interval, metric.decimals, metric.difference_unit, 0, metric.scale)
-    wider = f"at {1 - SIGNIFICANCE / row.looks:.1%}" if row.looks > 1 else ""
+    wider = f"at {level(row.looks)}" if row.looks > 1 else ""
     return _join(text, wider, f"(n={row.pairs})" if row.pairs != row.seeds else "")
 
 
@@ -196,20 +195,32 @@ def measured(metric: Metric | None, value: float | None) -> str:
     return number(metric.scale * value, metric.decimals, metric.unit)
 
 
-def estimate(interval: Interval, decimals: int, unit: str, reference: float, scale: float = 1) -> str:
-    """`scale` times the value and, in brackets, the interval; a difference, from the `reference` 0, has its sign.
+def level(looks: int) -> str:
+    """The confidence of an interval that is one of so many looks."""
+    return f"{100 * (1 - SIGNIFICANCE / looks):.3g}%"
 
-    An interval that excludes `reference` has as many decimals as it takes to read so: 0.98x [0.96, 0.999].
-    """
-    figures = [scale * figure for figure in (interval.value, interval.low, interval.high)]
+
+def estimate(interval: Interval, decimals: int, unit: str, reference: float, scale: float = 1) -> str:
+    """`scale` times the value and, in brackets, the interval; a difference, from the `reference` 0, has its sign."""
+    places = _places(interval, interval.value, decimals, reference, scale)
+    value = number(scale * interval.value, places, unit, signed=reference == 0)
+    return f"{value} {ends(interval, decimals, reference, scale)}"
+
+
+def ends(interval: Interval, decimals: int, reference: float, scale: float = 1) -> str:
+    """`scale` times the interval, in brackets."""
+    low, high = (
+        number(scale * end, _places(interval, end, decimals, reference, scale)) for end in (interval.low, interval.high)
+    )
+    return f"[{low}, {high}]"
+
+
+def _places(interval: Interval, figure: float, decimals: int, reference: float, scale: float) -> int:
+    """As many decimals as it takes to read that an interval excludes `reference`: 0.98x [0.96, 0.999]."""
     excluded = not interval.low <= reference <= interval.high
-    places = [decimals] * 3
-    for place, figure in enumerate(figures):
-        while excluded and places[place] < 12 and float(f"{figure:.{places[place]}f}") == reference:
-            places[place] += 1
-    value, low, high = figures
-    text = number(value, places[0], unit, signed=reference == 0)
-    return f"{text} [{number(low, places[1])}, {number(high, places[2])}]"
+    while excluded and decimals < 12 and float(f"{scale * figure:.{decimals}f}") == reference:
+        decimals += 1
+    return decimals
 
 
 def _join(*parts: str) -> str:
@@ -269,7 +280,7 @@ def _looks(comparison: Comparison) -> str:
     margins = sorted({look.margin for look in comparison.looks_taken})
     asked = f"with {' and '.join(map(str, pairs))} seeds" if pairs else "not yet"
     asked += f" and margins of {' and '.join(f'{100 * margin:g}%' for margin in margins)}" if len(margins) > 1 else ""
-    return f"Verdicts were asked for {asked}; the intervals allow for {comparison.looks} looks."
+    return f"Verdicts were asked for {asked}; the intervals are those for {comparison.looks} looks."
 
 
 def _population(row: Row, interval: Interval) -> str:

@@ -18,7 +18,8 @@ def heading(comparison: Comparison) -> str:
     """What the table is of."""
     count = len(comparison.seeds)
     seeds = "one seed" if count == 1 else f"mean of {count} seeds"
-    return f"{comparison.experiment} on {table.device(comparison)}: {seeds}, vs FP32 with 95% intervals"
+    intervals = f"{table.level(comparison.looks)} intervals"
+    return f"{comparison.experiment} on {table.device(comparison)}: {seeds}, vs FP32 with {intervals}"
 
 
 def reasons(comparison: Comparison) -> list[str]:
@@ -51,5 +52,4 @@ def _difference(row: Row) -> str:
     value = number(metric.scale * row.difference, metric.decimals, signed=True)
     if row.interval is None:
         return value
-    _, ends = table.estimate(row.interval, max(0, metric.decimals - 1), "", 0, metric.scale).split(" ", 1)
-    return f"{value} {ends}"
+    return f"{value} {table.ends(row.interval, max(0, metric.decimals - 1), 0, metric.scale)}"

@@ -95,6 +95,15 @@ def test_everything_in_an_fp32_module_equals_fp32_bit_for_bit(name: str) -> None
     assert torch.equal(inside, plain(batch["images"]))
 
 
+def test_a_model_that_an_fp32_trainer_had_before_keeps_its_module_in_fp32() -> None:
+    model = net()
+    for name in ("fp32", "bf16", "bf16"):
+        Precision(name, CPU).prepare(model, ["middle.0"])
+        step(model, name)
+    assert set(cast(Counting, model.middle[0]).seen) == {torch.float32}
+    assert len(model.middle[0]._forward_hooks) == 1
+
+
 def test_in_fp32_an_fp32_module_gets_no_hooks() -> None:
     model = net()
     Precision("fp32", CPU).prepare(model, ["recurrent"])

@@ -221,6 +221,17 @@ def test_peak_memory_does_not_see_what_was_freed_before_or_between_its_stretches
 
 
 @linux
+def test_a_peak_that_is_saved_is_not_that_of_the_evaluation_before(cpu: torch.device) -> None:
+    meter = Meter(cpu, warmup_steps=0)
+    meter.resume()
+    meter.pause()
+    touch()
+    resumed = Meter(cpu, warmup_steps=0)
+    resumed.load_state_dict(meter.state_dict())
+    assert resumed.read()["memory/peak_rss_mib"] < BUFFER_MIB / 2
+
+
+@linux
 def test_peak_memory_is_the_highest_of_all_stretches() -> None:
     memory = PeakMemory(CPU)
     for mib in (BUFFER_MIB, BUFFER_MIB // 3):

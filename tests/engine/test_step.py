@@ -22,7 +22,7 @@ from tests.engine.tiny import (
     tiny_linear,
     tiny_net,
 )
-from train.engine.errors import Diverged
+from train.engine.errors import Diverged, Refused
 from train.engine.fit import evaluate
 from train.engine.step import Batch, Trainer
 
@@ -232,6 +232,14 @@ def test_a_resumed_trainer_keeps_its_own_peaks_and_reads_checkpoints_that_hold_i
     resumed.load_state_dict(state)
     assert take(resumed, image_batches(1, seed=5)) == [0.05 * 0.25] == take(first, image_batches(1, seed=5))
     assert_same(resumed.model.state_dict(), first.model.state_dict())
+
+
+def test_a_parameter_that_is_not_the_models_is_refused() -> None:
+    model = tiny_net()
+    temperature = nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([*model.parameters(), temperature], 0.1)
+    with pytest.raises(Refused, match="a parameter that is not the model's"):
+        make_trainer(model=model, optimizers=[optimizer])
 
 
 def test_read_metrics_counts_skips_and_gives_the_scale() -> None:

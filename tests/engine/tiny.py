@@ -141,7 +141,7 @@ def falling(total: int) -> Schedule:
 def moved_by_a_step(trainer: Trainer) -> dict[str, Any]:
     """A copy of all that a skipped step must leave alone: everything but the scaler and the counts of attempts."""
     state = flat(trainer.state_dict())
-    own = ("precision.", "step", "loss_sum", "nonfinite_losses", "window_steps", "grad_norm")
+    own = ("precision.", "step", "loss_sum", "nonfinite_losses", "unread_steps", "grad_norm")
     return {name: value for name, value in state.items() if not name.startswith(own)}
 
 

@@ -22,7 +22,8 @@ from train.data.specification import DataSpec, Splits
 from train.experiment import environment
 from train.experiment.config import load
 from train.experiment.identity import source_digest, source_files
-from train.experiment.setup import Build
+from train.experiment.metrics import ACCURACY
+from train.experiment.setup import Build, Script
 from train.experiment.tasks import image_classification
 
 SCRIPT = '''"""A network of one's own."""
@@ -122,16 +123,22 @@ def test_a_comment_or_a_docstring_changes_nothing(script: Path, tmp_path: Path) 
     assert (again.status, again.out) == (0, f"{folder_of(tmp_path, TINY, 'fp32')}: finished already\n")
 
 
-def test_the_source_is_that_of_the_script_and_of_the_models_classes(script: Path) -> None:
+def test_the_source_is_that_of_the_script_its_task_and_the_models_classes(script: Path) -> None:
     build = loaded(script)
-    assert source_files(build, nn.Sequential(nn.Linear(2, 2))) == [script.resolve()]
+    own = Script(build, image_classification)
+    assert source_files(own, nn.Sequential(nn.Linear(2, 2))) == [script.resolve()]
     other = loaded(script.with_name("other.py"))
-    assert source_files(build, other(load(TINY))) == [script.resolve(), script.with_name("other.py").resolve()]
+    both = [script.resolve(), script.with_name("other.py").resolve()]
+    assert source_files(own, other(load(TINY))) == both
+    assert source_files(Script(build, replace(image_classification, loss=other)), nn.Linear(2, 2)) == both
+    measure = replace(ACCURACY, compute=other)
+    assert source_files(Script(build, replace(image_classification, measures=(measure,))), nn.Linear(2, 2)) == both
 
 
 def test_a_setting_of_a_librarys_layer_belongs_to_the_source(script: Path) -> None:
     build = loaded(script)
-    digests = [source_digest(build, nn.Sequential(nn.Dropout(rate))) for rate in (0.1, 0.1, 0.2)]
+    own = Script(build, image_classification)
+    digests = [source_digest(own, nn.Sequential(nn.Dropout(rate))) for rate in (0.1, 0.1, 0.2)]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -263,7 +270,7 @@ def test_a_script_that_git_does_not_track_is_a_change(script: Path) -> None:
     tracked = Path(environment.__file__)
     state = environment.git_state([tracked])
     assert state.dirty == environment.git_state().dirty
-    assert environment.git_state([tracked, *source_files(build, nn.Linear(1, 1))]).dirty
+    assert environment.git_state([tracked, *source_files(Script(build, image_classification), nn.Linear(1, 1))]).dirty
     untracked = environment.ROOT / "train" / "not_tracked_by_git.py"
     untracked.touch()
     try:

@@ -26,10 +26,9 @@ def keep_in_fp32(model: nn.Module, names: Iterable[str], region: Region | None) 
     for name in names:
         if name not in modules:
             raise unknown("module of fp32_modules", name, modules)
-        if getattr(modules[name], "computes_in_fp32", False):
-            continue  # a copy of a model that was prepared before
         modules[name].computes_in_fp32 = True
-        if region is not None:
+        if region is not None and not hasattr(modules[name], "fp32_region"):  # a copy of a prepared model has it
+            modules[name].fp32_region = True
             _wrap(modules[name], region)
 
 

@@ -118,9 +118,10 @@ class PeakMemory:
         self.peaks: dict[str, float] = {}
         self.earlier: dict[str, float] = {}  # of earlier attempts of the same run
         self.level: float | None = None  # None where it cannot be measured
-        self.tried = False
+        self.tried = self.running = False
 
     def start(self) -> None:
+        self.running = True
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return
@@ -141,13 +142,15 @@ class PeakMemory:
         self.start()
 
     def stop(self) -> None:
-        self.peaks = _highest(self.peaks, self._now())
+        self.peaks, self.running = _highest(self.peaks, self._now()), False
 
     def read(self) -> dict[str, float]:
         """The peaks so far, earlier attempts and the running stretch included."""
         return _highest(_highest(self.earlier, self.peaks), self._now())
 
     def _now(self) -> dict[str, float]:
+        if not self.running:
+            return {}
         if self.device.type == "cuda":
             return {
                 "memory/peak_allocated_mib": torch.cuda.max_memory_allocated(self.device) / MIB,

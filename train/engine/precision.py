@@ -98,11 +98,12 @@ def why_unavailable(name: str, device: torch.device) -> str | None:
     """Why `device` cannot run precision `name`; None when it can. Raises `Refused` for an unknown name."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
-    if name == "tf32" and device.type != "cuda":
+    arithmetic = PRECISIONS[name]
+    if arithmetic.tf32 and device.type != "cuda":
         return f"tf32 is a mode of NVIDIA tensor cores; the device is {device.type}"
-    if name == "tf32" and torch.cuda.get_device_capability(device) < (8, 0):
+    if arithmetic.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
         return f"tf32 needs compute capability 8.0; {torch.cuda.get_device_name(device)} is older"
-    if name == "bf16" and device.type == "cuda":
+    if arithmetic.autocast is torch.bfloat16 and device.type == "cuda":
         with torch.cuda.device(device):
             if not torch.cuda.is_bf16_supported(including_emulation=False):
                 return f"{torch.cuda.get_device_name(device)} has no bf16 units"
@@ -134,7 +135,7 @@ class Precision:
         if self.autocast_policy not in AUTOCAST_POLICIES:
             raise unknown("autocast_policy", self.autocast_policy, AUTOCAST_POLICIES)
         self.arithmetic = PRECISIONS[self.name]
-        self.emulated = self.name == "fp16" and self.device.type == "cpu"
+        self.emulated = self.arithmetic.autocast is torch.float16 and self.device.type == "cpu"
         self.consecutive_skips = 0
         self.found_inf = torch.zeros((), device=self.device)
         self.scaler = torch.amp.GradScaler(
@@ -260,7 +261,7 @@ class Precision:
             return
         scale = self.scaler.get_scale()
         if self.consecutive_skips >= self.settings.max_consecutive_skips:
-            raise Diverged(f"{self.consecutive_skips} steps in a row had non-finite gradients; loss scale {scale:g}")
+            raise Diverged(f"{self.consecutive_skips} steps in a row were skipped as not finite; loss scale {scale:g}")
         if scale < self.settings.min_scale:
             self.scaler.update(self.settings.min_scale)
 

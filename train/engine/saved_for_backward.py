@@ -26,7 +26,7 @@ class TrialPass:
 
 
 def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precision: Precision) -> TrialPass:
-    """Run forward and loss once in training mode, on a copy of the model: the pass may change its buffers and modes.
+    """Run forward and loss once in training mode, on a model to throw away: the pass may change its buffers and modes.
 
     The random states are afterwards as before.
 

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from .average import WeightAverage
 from .buffers import BufferCopy
-from .errors import Diverged
+from .errors import Diverged, Refused
 from .precision import Precision, Update
 
 Batch = Mapping[str, Tensor]
@@ -85,6 +85,11 @@ class Trainer:
         self.parameters = list(unwrapped(model).parameters())
         self.names = [name for name, _ in unwrapped(model).named_parameters()]
         self.indices = {id(parameter): index for index, parameter in enumerate(self.parameters)}
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        if not all(id(parameter) in self.indices for group in groups for parameter in group["params"]):
+            raise Refused(
+                "an optimizer has a parameter that is not the model's, which no checkpoint or check would see"
+            )
         self.stepped, self.positions = [-1], torch.zeros(1, device=device, dtype=torch.int64)
         self.bad_step = torch.full((), -1, device=device, dtype=torch.int64)
         self.bad_index, self.bad_count = torch.zeros_like(self.bad_step), torch.zeros_like(self.bad_step)
@@ -185,7 +190,7 @@ class Trainer:
             "applied_step": self.applied_step,
             "loss_sum": self.loss_sum,
             "nonfinite_losses": self.nonfinite_losses,
-            "window_steps": self.unread_steps,
+            "unread_steps": self.unread_steps,
             "grad_norm": self.grad_norm,
         }
 
@@ -202,7 +207,7 @@ class Trainer:
             self.ema.load_state_dict(state["ema"])
         self.precision.load_state_dict(state["precision"])
         self.step_count, self.applied_step = state["step"], state["applied_step"]
-        self.unread_steps = state["window_steps"]
+        self.unread_steps = state["unread_steps"]
         for name in ("loss_sum", "nonfinite_losses", "grad_norm"):
             getattr(self, name).copy_(state[name])
 

@@ -123,7 +123,7 @@ def conditions(script: Script, config: Experiment, device: torch.device, smoke: 
     machine = environment.describe(device)
     return Conditions(
         config_sha256=config.digest(),
-        source_sha256=source_digest(script.build, build_model(script.build, config, 0, torch.device("cpu"))),
+        source_sha256=source_digest(script, build_model(script.build, config, 0, torch.device("cpu"))),
         device=environment.device_name(device),
         cpu=machine.cpu,
         torch=machine.versions["torch"],

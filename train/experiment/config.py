@@ -51,8 +51,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def model_scripts() -> list[str]:
     """Names of the per-model training scripts: the modules of `train` that define `build`."""
-    commands = {"__init__", "compare", "comparison_view", "check", "new", "sync"}
-    return sorted(path.stem for path in TRAIN.glob("*.py") if path.stem not in commands)
+    scripts = (path for path in TRAIN.glob("*.py") if re.search(r"^def build\(", path.read_text("utf-8"), re.MULTILINE))
+    return sorted(path.stem for path in scripts)
 
 
 def _explain(error: Mapping[str, Any]) -> str:

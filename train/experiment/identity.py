@@ -5,7 +5,7 @@ import hashlib
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -28,7 +28,7 @@ def identity_of(wired: Setup, machine: Machine) -> Identity:
         config_sha256=wired.config.digest(),
         initial_weights_sha256=wired.initial_weights,
         data_order_sha256=wired.data.train.digest(),
-        source_sha256=source_digest(wired.script.build, wired.model),
+        source_sha256=source_digest(wired.script, wired.model),
         data_sha256=wired.data.content_sha256,
         place=machine.place,
     )
@@ -52,7 +52,7 @@ class Identities:
             model = build_model(self.script.build, self.config, seed, cpu)
             shared = next(iter(self.known.values()), None) or Identity(
                 config_sha256=self.config.digest(),
-                source_sha256=source_digest(self.script.build, model),
+                source_sha256=source_digest(self.script, model),
                 data_sha256=self.script.task.data(self.config, seed, cpu, smoke=False).content_sha256,
                 place=describe(self.device).place,
             )
@@ -60,21 +60,23 @@ class Identities:
         return self.known[seed]
 
 
-def source_files(build: Callable[..., object], model: nn.Module) -> list[Path]:
-    """The files of the training script and of the model's classes. Libraries are known by their versions."""
+def source_files(script: Script, model: nn.Module) -> list[Path]:
+    """The files of the script, of what its task calls and of the model's classes; libraries have versions instead."""
     classes = {base for module in model.modules() for base in type(module).__mro__}
-    names = {build.__module__, *(kind.__module__ for kind in classes)}
+    parts = [vars(script.task), *map(vars, script.task.measures)]
+    functions = [value for part in parts for value in part.values() if callable(value)]
+    names = {getattr(part, "__module__", None) or "" for part in (script.build, *functions, *classes)}
     modules = (getattr(sys.modules.get(name), "__file__", None) for name in names)
     return sorted(path for path in {Path(file).resolve() for file in modules if file} if _is_own(path))
 
 
-def source_digest(build: Callable[..., object], model: nn.Module) -> str:
+def source_digest(script: Script, model: nn.Module) -> str:
     """SHA-256 of the code in `source_files`, without comments and docstrings, and of the settings of all modules.
 
     The settings (a stride, a dropout) are what each module prints of itself; a class of a library has no other source.
     """
     settings = [f"{name} {type(module).__qualname__} {module.extra_repr()}" for name, module in model.named_modules()]
-    code = sorted(_code(path) for path in source_files(build, model))
+    code = sorted(_code(path) for path in source_files(script, model))
     # A function or another object that a module prints has an address, which no other process shares.
     return _digest([*code, *(re.sub(r" at 0x[0-9a-f]+", "", line) for line in settings)])
 

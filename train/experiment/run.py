@@ -100,7 +100,7 @@ def execute(prepared: Prepared, out: Path, resume: str, services: Services) -> N
     if wired.smoke and path.exists():  # figures of a smoke run are not worth keeping
         with lock_folder(path):
             shutil.rmtree(path)
-    machine = environment.describe(wired.device, source_files(wired.script.build, wired.model))
+    machine = environment.describe(wired.device, source_files(wired.script, wired.model))
     identity = identity_of(wired, machine)
     wanted = Wanted(wired.config, wired.precision.name, wired.seed, identity, _first_checkpoint(wired.plan))
     folder = open_folder(path, wanted, resume)

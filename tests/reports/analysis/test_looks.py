@@ -60,7 +60,7 @@ def test_seeds_added_by_hand_are_a_second_look_and_the_test_allows_for_it(folder
     # The 97.5% interval of three differences.
     half = stats.t.ppf(1 - 0.0125, 2) * stats.sem(DIFFERENCES[:3])
     assert row.interval.high - row.interval.value == pytest.approx(half)
-    assert "Verdicts were asked for with 2 and 3 seeds; the intervals allow for 2 looks." in table.notes(second)
+    assert "Verdicts were asked for with 2 and 3 seeds; the intervals are those for 2 looks." in table.notes(second)
 
 
 def test_the_note_on_looks_stays_whatever_the_verdict_is(folder: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_note_on_looks_stays_whatever_the_verdict_is(folder: Path) -> None:
         write_run(folder, "bf16", seed, 0.9)
     decided = look(folder, plan(4))
     assert verdict(decided) == EQUIVALENT
-    assert "Verdicts were asked for with 2 and 4 seeds; the intervals allow for 2 looks." in table.notes(decided)
+    assert "Verdicts were asked for with 2 and 4 seeds; the intervals are those for 2 looks." in table.notes(decided)
 
 
 def test_the_same_runs_again_are_no_new_look(folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_another_margin_is_another_look(folder: Path) -> None:
     look(folder, plan(3, margin=0.001))
     wider = look(folder, plan(3, margin=0.005))
     assert (wider.looks, verdict(wider)) == (2, INCONCLUSIVE)
-    assert any("with 3 seeds and margins of 0.1% and 0.5%; the intervals allow" in note for note in table.notes(wider))
+    assert any("with 3 seeds and margins of 0.1% and 0.5%; the intervals are" in note for note in table.notes(wider))
 
 
 def test_one_seed_is_no_look(folder: Path) -> None:
