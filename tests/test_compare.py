@@ -176,8 +176,7 @@ def scatter(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     return torch.zeros(logits.shape).scatter_add(1, torch.zeros_like(logits, dtype=torch.int64), logits), labels
 
 
-def test_a_precision_in_which_the_model_is_refused_is_a_row_that_says_why(compared: Compared, tmp_path: Path) -> None:
-    shutil.rmtree(copy_of(compared, tmp_path) / "bf16-s0")
+def test_a_precision_in_which_the_model_is_refused_is_a_row_that_says_why(tmp_path: Path) -> None:
     task = replace(TASK, forward=scatter)
     done = run_comparison(tmp_path, "--seeds", "1", task=task)
     assert done.status == 1
@@ -252,6 +251,7 @@ def test_the_data_are_loaded_once_to_reuse_many_runs(
     copy_of(compared, tmp_path)
     loads: list[object] = []
 
+    @functools.wraps(TASK.load)
     def load(spec: DataSpec) -> Splits:
         loads.append(spec)
         return TASK.load(spec)

@@ -1,5 +1,7 @@
 """A skipped step leaves buffers and modes as they were, however the forward pass writes them."""
 
+import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -177,3 +179,46 @@ def test_the_old_weight_norm_trains_with_a_moving_average() -> None:
     trainer = make_trainer("bf16", net, ema_decay=0.5)
     trained(trainer, image_batches(2))
     assert trainer.applied_step == 2
+
+
+class Odd(nn.Module):
+    """TinyNet beside buffers whose layout or dtype few operations know, and one that its state leaves out."""
+
+    running: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = tiny_net()
+        self.register_buffer("expanded", torch.zeros(1).expand(5))
+        self.register_buffer("graph", torch.eye(3).to_sparse())
+        self.register_buffer("byte", torch.ones(3).to(torch.float8_e4m3fn))
+        self.register_buffer("running", torch.zeros(3), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            self.running += images.detach().mean(dim=(0, 2, 3))
+        logits: Tensor = self.net(images)
+        return logits + self.running.mean()
+
+
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
+def test_buffers_of_any_layout_and_dtype_are_part_of_the_transaction(precision: str) -> None:
+    trainer = make_trainer(precision, Odd())
+    good, bad = image_batches(2)
+    trainer.step([good])
+    before = {name: value.to_dense().clone() for name, value in trainer.model.named_buffers()}
+    with contextlib.suppress(Diverged):
+        trainer.step([good, poisoned(bad, INF)])
+    for name, value in trainer.model.named_buffers():
+        assert torch.equal(value.to_dense().float(), before[name].float()), name
+
+
+def test_a_buffer_that_the_state_leaves_out_is_resumed_too() -> None:
+    straight, resumed = make_trainer("fp32", Odd()), make_trainer("fp32", Odd())
+    first, second = image_batches(2)
+    straight.step([first])
+    resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
+    for trainer in (straight, resumed):
+        trainer.step([second])
+    assert_same(resumed.model.state_dict()["net.fc.weight"], straight.model.state_dict()["net.fc.weight"])
+    assert "running" in resumed.model._non_persistent_buffers_set

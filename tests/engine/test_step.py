@@ -328,6 +328,32 @@ def test_the_weight_of_a_micro_batch_may_be_a_tensor() -> None:
     torch.testing.assert_close(tensors.model.state_dict(), numbers.model.state_dict(), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_a_micro_batch_without_a_label_that_counts_changes_neither_step_nor_loss(
+    as_tensor: bool, precision: str
+) -> None:
+    def weight(batch: Batch) -> float | Tensor:
+        count = (batch["labels"] != -100).sum()
+        return count if as_tensor else int(count)
+
+    full, other = image_batches(2)
+    empty = {**other, "labels": torch.full_like(other["labels"], -100)}
+    alone, both = (make_trainer(precision, tiny_net(norm=False), weight=weight) for _ in range(2))
+    alone.step([full])
+    both.step([full, empty])
+    assert_same(both.model.state_dict(), alone.model.state_dict())
+    assert both.read_metrics() == alone.read_metrics()
+
+
+def test_weights_that_are_not_finite_already_are_named_as_such() -> None:
+    trainer = make_trainer("fp32", tiny_net())
+    with torch.no_grad():
+        cast(Any, trainer.model).fc.bias[0] = NAN
+    with pytest.raises(Diverged, match=r"step 1: the weights were not finite before it: 'fc.bias'"):
+        trainer.step([image_batches(1)[0]])
+
+
 def test_one_unscale_and_one_update_in_a_step() -> None:
     scales: list[float | None] = []
 

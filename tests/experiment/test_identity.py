@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -131,8 +132,21 @@ def test_the_source_is_that_of_the_script_its_task_and_the_models_classes(script
     both = [script.resolve(), script.with_name("other.py").resolve()]
     assert source_files(own, other(load(TINY))) == both
     assert source_files(Script(build, replace(image_classification, loss=other)), nn.Linear(2, 2)) == both
-    measure = replace(ACCURACY, compute=other)
+    measure = replace(ACCURACY, compute=cast(Any, other))
     assert source_files(Script(build, replace(image_classification, measures=(measure,))), nn.Linear(2, 2)) == both
+
+
+def test_a_function_that_the_script_imports_belongs_to_the_source(script: Path, tmp_path: Path) -> None:
+    helper = script.with_name("other.py")
+
+    def with_helper(activation: str) -> Build:
+        loaded(helper, f"import torch\n\n\ndef activate(x):\n    return {activation}\n\n\nbuild = None\n")
+        text = SCRIPT.replace("from torch import nn", "from torch import nn\n\nfrom other import activate")
+        return loaded(script, text.replace("self.layers(images)", "activate(self.layers(images))"))
+
+    assert run(tmp_path, build=with_helper("torch.tanh(x)")).status == 0
+    again = run(tmp_path, build=with_helper("torch.sin(x)"))
+    assert (again.status, "another source of the model" in again.err) == (2, True)
 
 
 def test_a_setting_of_a_librarys_layer_belongs_to_the_source(script: Path) -> None:

@@ -97,6 +97,27 @@ def test_a_signal_in_an_evaluation_then_resume_is_the_same_run(
     assert_same_run(run(tmp_path), fp32)
 
 
+class Drawing(TinyNet):
+    """Draws random numbers in evaluation too."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        return logits + 0.1 * torch.randn_like(logits)
+
+
+def test_a_signal_in_an_evaluation_that_draws_then_resume_is_the_same_run(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", build=lambda config: Drawing(10))
+    assert run(tmp_path, build=lambda config: Drawing(10), forward=AtCall(2, TERM, training=False)).status == 75
+    resumed = run(tmp_path, build=lambda config: Drawing(10))
+    assert resumed.summary.final_weights_sha256 == whole.summary.final_weights_sha256
+    assert resumed.figure("eval/loss") == whole.figure("eval/loss")
+
+
+def test_a_step_of_more_micro_batches_than_an_epoch_has_ends(tmp_path: Path) -> None:
+    done = run(tmp_path, "accumulate=1000000000", "epochs=1", "max_steps=null")
+    assert (done.status, done.summary.steps.attempted) == (0, 1)
+
+
 def test_a_signal_before_the_first_step_then_resume_is_the_same_run(
     fp32: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +415,8 @@ def test_fp16_skips_a_non_finite_loss_counts_it_and_keeps_its_value(fp16: Outcom
 def test_the_count_survives_a_resume(tmp_path: Path) -> None:
     stopped = run(tmp_path, "log_every=4", precision="fp16", forward=_PoisonedAndTerminated(range(2, 4), 6))
     assert stopped.status == 75
-    resumed = run(tmp_path, "log_every=4", precision="fp16", forward=Poisoned(range(3, 4)))  # its own step 9
+    step_9 = _PoisonedAndTerminated(range(3, 4), 99)
+    resumed = run(tmp_path, "log_every=4", precision="fp16", forward=step_9)
     assert resumed.status == 0
     assert resumed.summary.nonfinite_loss_steps == 3
     assert resumed.summary.skipped_steps == 3

@@ -221,3 +221,73 @@ def test_complex_weights_are_refused_by_name(tmp_path: Path) -> None:
     refused = run(tmp_path, precision="fp32", build=lambda _: Complex())
     assert refused.status == 2
     assert "parameter 'phase' is complex" in refused.err
+
+
+class Backwards(torch.autograd.Function):
+    """Cannot be differentiated."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return torch.mm(gradient, gradient)
+
+
+def test_a_backward_pass_that_fails_is_refused_before_any_work(tmp_path: Path) -> None:
+    refused = run(tmp_path, build=lambda config: Returning(Backwards.apply))
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "raises RuntimeError" in refused.err
+    assert not refused.folder.exists()
+
+
+class Remembering(TinyNet):
+    """Keeps a flag, a counter and a tensor that are no buffers, and an attention map that is none of its state."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.ready, self.calls, self.centre = False, 0, torch.zeros(1)
+        self.seen: Tensor | None = None
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.ready, self.calls, self.seen = True, self.calls + 1, images
+        self.centre = self.centre + images.detach().mean()
+        return super().forward(images)
+
+
+def test_what_a_forward_pass_changes_beside_buffers_is_named(tmp_path: Path, fp32: Outcome) -> None:
+    done = run(tmp_path, build=lambda config: Remembering())
+    [line] = [line for line in done.out.splitlines() if line.startswith("warning: forward changes")]
+    assert line.startswith("warning: forward changes ready, calls, centre, which no checkpoint holds")
+    assert "warning" not in fp32.out
+
+
+class Pair(nn.Linear):
+    """A linear layer that gives two tensors."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), x
+
+
+class Encoder(TinyNet):
+    """Attention over the pixels with a padding mask, which torch computes by other kernels in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.pair, self.encoder = Pair(8, 8), nn.TransformerEncoder(layer, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x, _ = self.pair(self.conv1(images).flatten(2).transpose(1, 2))
+        mask = torch.zeros(x.shape[:2], dtype=torch.bool)
+        mask[:, -3:] = True
+        pooled = self.encoder(x, src_key_padding_mask=mask).mean(dim=1)
+        logits: Tensor = self.fc(torch.cat([pooled, pooled], dim=1))
+        return logits
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_transformer_encoder_with_padding_trains_and_evaluates(precision: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "max_steps=2", "epochs=null", precision=precision, build=lambda config: Encoder())
+    assert done.status == 0, done.err

@@ -36,9 +36,9 @@ class BufferCopy:
         same, found = _shapes(groups) == _shapes(self.groups), torch.zeros((), dtype=torch.bool)
         for dtype, group in groups.items():
             if dtype.is_floating_point or dtype.is_complex:
-                values = _flat(group)
+                values = comparable(_flat(group))
                 # A mask of -inf was so before; that a pass registers one must be allowed too.
-                bad = ~values.isfinite() & self.values[dtype].isfinite() if same else values.isnan()
+                bad = ~values.isfinite() & comparable(self.values[dtype]).isfinite() if same else values.isnan()
                 found = found.to(values.device) | bad.any()
         return found
 
@@ -52,13 +52,14 @@ class BufferCopy:
             for dtype, group in self.groups.items():
                 parts = self.values[dtype].split([buffer.numel() for buffer in group])
                 for buffer, part in zip(group, parts, strict=True):
-                    buffer.copy_(part.view_as(buffer))
+                    if not is_expanded(buffer):  # a pass can assign another one, but not write into it
+                        buffer.copy_(part.view_as(buffer))
 
     def _buffers(self) -> Groups:
         groups: Groups = defaultdict(list)
         for module in self.modules:
             for buffer in module._buffers.values():
-                if buffer is not None:
+                if buffer is not None and buffer.layout is torch.strided:  # a sparse one can only be assigned
                     groups[buffer.dtype].append(buffer)
         return groups
 
@@ -71,6 +72,15 @@ class BufferCopy:
 
 def _shapes(groups: Groups) -> dict[torch.dtype, list[torch.Size]]:
     return {dtype: [buffer.shape for buffer in group] for dtype, group in groups.items()}
+
+
+def is_expanded(buffer: Tensor) -> bool:
+    return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
+
+
+def comparable(values: Tensor) -> Tensor:
+    """Torch has no `isfinite` for 8 bits."""
+    return values.float() if values.dtype.itemsize == 1 else values
 
 
 def _flat(group: list[Tensor]) -> Tensor:

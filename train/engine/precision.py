@@ -159,6 +159,8 @@ class Precision:
             cuda_backend: Any = torch.backends.cuda if operation == "matmul" else torch.backends.cudnn
             getattr(cuda_backend, operation).fp32_precision = cuda_mode
             getattr(torch.backends.mkldnn, operation).fp32_precision = "ieee"
+        # Its kernels for evaluation know no autocast: torch turns them off under CUDA's and forgets that of a CPU.
+        torch.backends.mha.set_fastpath_enabled(False)
         self._select_kernels()
 
     @property

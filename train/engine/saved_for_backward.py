@@ -26,7 +26,7 @@ class TrialPass:
 
 
 def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, precision: Precision) -> TrialPass:
-    """Run forward and loss once in training mode, on a model to throw away: the pass may change its buffers and modes.
+    """Run forward, loss and backward once in training mode, on a model to throw away: it is changed.
 
     The random states are afterwards as before.
 
@@ -46,18 +46,14 @@ def trial_pass(model: nn.Module, forward: Forward, loss: Loss, batch: Batch, pre
 
     training_mode(model)()
     cuda = [precision.device] if precision.device.type == "cuda" else []
-    with (
-        torch.random.fork_rng(devices=cuda),
-        _output_dtypes(model) as dtypes,
-        torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
-        precision.forward(),
-    ):
-        logits, labels = forward(model, batch)
-        value = loss(logits.float(), labels)
-    if value.dtype != torch.float32 or value.ndim != 0:
-        raise EngineFault(f"the loss must be a float32 scalar; it is {value.dtype} of shape {tuple(value.shape)}")
-    if not value.requires_grad:
-        raise EngineFault("the loss has no gradient path to any parameter: the model's output is detached or constant")
+    with torch.random.fork_rng(devices=cuda), _output_dtypes(model) as dtypes:
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor), precision.forward():
+            logits, labels = forward(model, batch)
+            value = loss(logits.float(), labels)
+        if value.dtype != torch.float32 or value.ndim != 0:
+            raise EngineFault(f"the loss must be a float32 scalar; it is {value.dtype} of shape {tuple(value.shape)}")
+        precision.backward(value)
+    model.zero_grad(set_to_none=True)
     expected = str(precision.matrix_dtype).removeprefix("torch.")
     if wrong := {dtype: count for dtype, count in dtypes.items() if dtype != expected}:
         raise EngineFault(f"precision {precision.name} must compute in {expected}, but modules returned {wrong}")
@@ -72,8 +68,9 @@ def _storage(tensor: Tensor) -> int:
 def _output_dtypes(model: nn.Module) -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
 
-    def note(module: nn.Module, inputs: object, output: Tensor) -> None:
-        counts[str(output.dtype).removeprefix("torch.")] += 1
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):  # a module of one's own that is also a linear one may give something else
+            counts[str(output.dtype).removeprefix("torch.")] += 1
 
     in_fp32 = inside_fp32_modules(unwrapped(model))
     modules = [m for m in unwrapped(model).modules() if isinstance(m, MATRIX_MODULES) and m not in in_fp32]

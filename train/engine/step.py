@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .average import WeightAverage
-from .buffers import BufferCopy
+from .buffers import BufferCopy, comparable, is_expanded
 from .errors import Diverged, Refused
 from .precision import Precision, Update
 
@@ -118,7 +118,8 @@ class Trainer:
                 logits, labels = self.forward(self.model, batch)
                 loss = self.loss(logits.float(), labels) * (weight / total)
             self.precision.backward(loss)
-            step_loss += loss.detach()
+            # Without a label that counts the mean is 0 / 0, and its gradient 0.
+            step_loss += loss.detach().where(torch.as_tensor(weight, device=loss.device) > 0, 0.0)
         self.step_count += 1
         update = self.precision.update(self.optimizers, self.clip_norm, self.parameters, self.buffers.nonfinite())
         self._account(step_loss, update)
@@ -146,6 +147,8 @@ class Trainer:
         nonfinite = _nonfinite_buffers(self.model)
         self.buffers.restore()
         buffers = [name for name in nonfinite if name not in _nonfinite_buffers(self.model)]
+        if broken := [name for name, p in zip(self.names, self.parameters, strict=True) if not p.isfinite().all()]:
+            raise Diverged(f"step {step}: the weights were not finite before it: {broken[0]!r}")
         if count := int(self.bad_count.item()):
             # Backward runs from the loss to the input, so the last of them is nearest to where it began.
             before = f" and in {count - 1} parameters before it" if count > 1 else ""
@@ -183,6 +186,7 @@ class Trainer:
         """Everything that the next step depends on, but for the random states and the data."""
         return {
             "model": unwrapped(self.model).state_dict(),
+            "other_buffers": _other_buffers(unwrapped(self.model)),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "ema": self.ema.state_dict() if self.ema is not None else None,
             "precision": self.precision.state_dict(),
@@ -195,8 +199,11 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        _register_missing_buffers(unwrapped(self.model), state["model"])
+        for buffers in (state["model"], state["other_buffers"]):
+            _register_missing_buffers(unwrapped(self.model), buffers)
         unwrapped(self.model).load_state_dict(state["model"])
+        for name, buffer in _other_buffers(unwrapped(self.model)).items():
+            buffer.copy_(state["other_buffers"][name])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             # Which kernels update it is this optimizer's: a state saved on another device has that one's.
             kernels = [{key: group[key] for key in KERNELS & group.keys()} for group in optimizer.param_groups]
@@ -229,17 +236,25 @@ class Trainer:
 
 
 def _nonfinite_buffers(model: nn.Module) -> list[str]:
-    return [name for name, buffer in unwrapped(model).named_buffers() if not buffer.isfinite().all()]
+    dense = ((name, buffer) for name, buffer in unwrapped(model).named_buffers() if buffer.layout is torch.strided)
+    return [name for name, buffer in dense if not comparable(buffer).isfinite().all()]
+
+
+def _other_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that the model keeps out of its own state: its next step depends on them all the same."""
+    own = model.state_dict(keep_vars=True).keys()
+    return {name: buffer for name, buffer in model.named_buffers(remove_duplicate=False) if name not in own}
 
 
 def _register_missing_buffers(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Give `model` the buffers in `state` that a forward pass registered or made larger."""
+    """Give `model` the buffers in `state` that a forward pass registered or made larger, and writable ones."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     modules = dict(model.named_modules(remove_duplicate=False))
     for name, value in state.items():
         path, _, own = name.rpartition(".")
         if name not in parameters and path in modules:
             buffer = modules[path]._buffers.get(own)
-            if buffer is None or buffer.shape != value.shape:
+            if buffer is None or buffer.shape != value.shape or is_expanded(buffer):
                 device = next(iter(parameters.values())).device
-                modules[path].register_buffer(own, torch.empty_like(value, device=device))
+                persistent = own not in modules[path]._non_persistent_buffers_set
+                modules[path].register_buffer(own, torch.empty_like(value, device=device), persistent)

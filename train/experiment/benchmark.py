@@ -112,7 +112,7 @@ def measure(
         operators[name] = operator_times(build_step(), device)
     return Start(
         git=environment.git_state(),
-        samples_per_step=len(batch["labels"]) * config.accumulate,
+        samples_per_step=len(batch["labels"]) * setups[precisions[0]].micro_batches,
         operators_ms=operators,
         **dict(blocks),
     )
@@ -166,7 +166,7 @@ def steps_at_rate_0(wired: Setup, batch: Batch) -> Callable[[], Step]:
         # At rate 0 a step costs the same, and hundreds of them on one batch leave the weights where they began.
         trainer.schedule = lambda step: 0.0
         trainer.train_mode()
-        return lambda: trainer.step([batch] * wired.config.accumulate)
+        return lambda: trainer.step([batch] * wired.micro_batches)
 
     return build
 

@@ -19,7 +19,7 @@ from train.experiment.setup import Script, Setup, build_model, digest_of
 
 LIBRARIES = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-PROGRAM = ROOT / "train"  # the training scripts lie in it, the program itself in the folders below it
+PROGRAM = ROOT / "train"  # the training scripts lie in it, the program itself in the folders below it, and in reports
 
 
 def identity_of(wired: Setup, machine: Machine) -> Identity:
@@ -61,13 +61,22 @@ class Identities:
 
 
 def source_files(script: Script, model: nn.Module) -> list[Path]:
-    """The files of the script, of what its task calls and of the model's classes; libraries have versions instead."""
+    """The files of the script, of what its task calls, of the model's classes, and all own ones that these import.
+
+    Libraries are known by their versions, and so is the program itself by its commit.
+    """
     classes = {base for module in model.modules() for base in type(module).__mro__}
     parts = [vars(script.task), *map(vars, script.task.measures)]
     functions = [value for part in parts for value in part.values() if callable(value)]
-    names = {getattr(part, "__module__", None) or "" for part in (script.build, *functions, *classes)}
-    modules = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return sorted(path for path in {Path(file).resolve() for file in modules if file} if _is_own(path))
+    names = [getattr(part, "__module__", None) or "" for part in (script.build, *functions, *classes)]
+    files: set[Path] = set()
+    while names:
+        module = sys.modules.get(names.pop())
+        path = Path(getattr(module, "__file__", None) or "").resolve()
+        if module and path not in files and _is_own(path):
+            files.add(path)
+            names += _imports(path, module.__package__ or "")
+    return sorted(files)
 
 
 def source_digest(script: Script, model: nn.Module) -> str:
@@ -84,16 +93,35 @@ def source_digest(script: Script, model: nn.Module) -> str:
 def _is_own(path: Path) -> bool:
     if path.suffix != ".py" or any(path.is_relative_to(library) for library in LIBRARIES):
         return False
-    return path.parent == PROGRAM or not path.is_relative_to(PROGRAM)
+    return path.parent == PROGRAM or not any(map(path.is_relative_to, (PROGRAM, ROOT / "reports")))
+
+
+def _imports(path: Path, package: str) -> list[str]:
+    """The names of the modules that a file of `package` imports, at the top or in a function."""
+    names = []
+    for node in ast.walk(_parsed(path) or ast.Module([], [])):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parent = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            origin = ".".join(part for part in (parent, node.module) if part)
+            names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
+    return names
+
+
+def _parsed(path: Path) -> ast.Module | None:
+    """None for a file that is no Python any more: it was edited since it was imported."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except SyntaxError:
+        return None
 
 
 def _code(path: Path) -> str:
     """The code of a file in one way of writing it, without comments and docstrings."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # edited since it was imported
-        return text
+    tree = _parsed(path)
+    if tree is None:
+        return path.read_text(encoding="utf-8", errors="replace")
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]

@@ -20,6 +20,7 @@ from train.engine.precision import Precision
 from train.engine.saved_for_backward import TrialPass, trial_pass
 from train.engine.step import Batch, Forward, Trainer, unwrapped
 
+_OF_EVERY_MODULE = vars(nn.Module()).keys()
 TRAIN = Path(__file__).resolve().parent.parent
 
 
@@ -43,7 +44,7 @@ def trial_run(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes
     whatever the model raises, naming the module, the operation and the line.
     """
     model = copied(unwrapped(trainer.model))
-    where = _Where(model)
+    where, before = _Where(model), _attributes(model)
     try:
         with where.watching():
             forward = fitting(trainer.forward, classes)
@@ -55,7 +56,27 @@ def trial_run(trainer: Trainer, score: Score, batch: Batch, last: Batch, classes
         raise EngineFault(where.describe(error)) from error
     if faults := _uncalled_faults(where):
         raise EngineFault(faults[0])
+    if moved := [name for name, value in _attributes(model).items() if name in before and before[name] != value]:
+        print(
+            f"warning: forward changes {_shortened(moved)}, which no checkpoint holds and no skipped step puts back; "
+            "as a buffer both would",
+            flush=True,
+        )
     return measured
+
+
+def _attributes(model: nn.Module) -> dict[str, object]:
+    """Numbers, flags and tensors that modules keep beside parameters and buffers; a tensor by identity and version."""
+    values: dict[str, object] = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name in _OF_EVERY_MODULE:
+                continue
+            if isinstance(value, bool | int | float):
+                values[f"{path}.{name}".lstrip(".")] = value
+            elif isinstance(value, Tensor) and value.is_leaf and not value.requires_grad:
+                values[f"{path}.{name}".lstrip(".")] = (id(value), value._version)
+    return values
 
 
 def _evaluate_once(model: nn.Module, trainer: Trainer, score: Score, batch: Batch, classes: int | None) -> None:

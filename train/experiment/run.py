@@ -229,10 +229,15 @@ class Run:
 
     def _evaluate(self) -> None:
         step, task, data = self.trainer.step_count, self.setup.task, self.setup.data
-        values = self._score_and_keep_right()
-        if data.held_out is not None:
-            keys = {metric.key: metric.held_out_key for metric in task.metrics}
-            values |= {keys[key]: value for key, value in self._score(data.held_out).items()}
+        random = seeding.random_state()
+        try:
+            values = self._score_and_keep_right()
+            if data.held_out is not None:
+                keys = {metric.key: metric.held_out_key for metric in task.metrics}
+                values |= {keys[key]: value for key, value in self._score(data.held_out).items()}
+        except Interrupted:
+            seeding.restore_random_state(random)  # the evaluation is made again, with the same draws
+            raise
         self.record.log(step, values)
         self.display.evaluated(step, [(metric, values[metric.key]) for metric in task.metrics if metric.key in values])
         value = values.get(task.metric.key)
@@ -292,7 +297,7 @@ class Run:
     def _compute_throughput(self) -> float:
         """Samples per second of whole steps at rate 0 on one batch on the device: the last thing to do."""
         trainer, batch, device = self.trainer, self.prepared.first_batch, self.setup.device
-        micro_batches = [batch] * self.setup.config.accumulate
+        micro_batches = [batch] * self.setup.micro_batches
         trainer.train_mode()
         before = trainer.step_count, trainer.applied_step, trainer.schedule
         trainer.schedule = lambda step: 0.0

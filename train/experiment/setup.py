@@ -72,6 +72,11 @@ class Setup:
     def task(self) -> Task:
         return self.script.task.of(self.config)
 
+    @property
+    def micro_batches(self) -> int:
+        """How many a step has; an epoch that has fewer ends with such a step."""
+        return min(self.config.accumulate, self.data.train.batches)
+
     def trainer_on_copy(self) -> Trainer:
         """A trainer on a copy of the model; the precision, and so the loss scale, is shared."""
         return _build_trainer(copied(self.model), self.task, self.config, self.plan, self.data, self.precision)
@@ -159,8 +164,12 @@ def digest_of(model: nn.Module) -> str:
     """SHA-256 over names, shapes and bytes of all weights and buffers."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):  # what `get_extra_state` gives
+            digest.update(f"{name} {tensor!r} ".encode())
+            continue
+        dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
         digest.update(f"{name} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(dense.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
