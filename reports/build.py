@@ -4,7 +4,6 @@ Reads reports/results/. Writes comparison.json, results.md, results.csv and repo
 its figures and reports/index.html, and the tables between markers. Twice gives the same bytes. HTML is not committed.
 """
 
-import argparse
 import shutil
 import sys
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from reports.analysis import calibration
 from reports.analysis.comparison import comparisons_in
 from reports.analysis.reproduction import RESULTS, ROOT, reproductions
-from reports.command import run
+from reports.command import parser, run
 from reports.overview import FORMATS, overview
 from reports.pages import experiment_page, keys, overview_page, table
 from reports.pages.engine_table import engine_table, memory_growth
@@ -87,7 +86,7 @@ def _incomplete(comparisons: Mapping[Path, Comparison]) -> dict[str, str]:
 
 def main() -> int:
     """The command; returns its exit status."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parser("reports.build", __doc__)
     one = options.add_mutually_exclusive_group()
     one.add_argument("--out", type=Path, metavar="DIR", help="where to write (the repository)")
     one.add_argument("--format", choices=FORMATS, help="print the table over all experiments, and write nothing")

@@ -4,16 +4,14 @@ FP32 against FP32 differs by chance alone, and an injected loss must be found: c
 which `python -m scripts.run_calibration` and `python -m scripts.run_speed_calibration` record.
 """
 
-import argparse
-
 from reports.analysis import calibration
-from reports.command import run
+from reports.command import parser, run
 from reports.pages.text_table import Table
 
 
 def main() -> int:
     """Print the rates as Markdown."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser("reports.calibrate", __doc__).parse_args()
     accuracies = calibration.read_calibration(calibration.RECORD)
     rates = calibration.rates(*accuracies, *calibration.read_speed_calibration(calibration.SPEED_RECORD))
     print(Table(calibration.TITLES, [rate.cells for rate in rates.rows]).markdown(), "", *rates.notes, sep="\n")

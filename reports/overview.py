@@ -4,13 +4,12 @@ RUNS are folders of experiments, or folders with several of them, such as runs: 
 `train.compare` wrote. Smoke runs, which lie in a folder of their own, are only among them when given one by one.
 """
 
-import argparse
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reports.command import run
+from reports.command import parser, run
 from reports.pages import overview_page, table
 from reports.records.comparison import Comparison
 from reports.records.files import read_record
@@ -67,8 +66,8 @@ def _experiments(folder: Path) -> list[Path]:
 
 def main() -> int:
     """The command; returns its exit status, 1 where an experiment is left out."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("folders", nargs="+", type=Path, metavar="RUNS")
+    options = parser("reports.overview", __doc__)
+    options.add_argument("folders", nargs="+", type=Path, metavar="RUNS", help="folders of experiments, or of several")
     options.add_argument("--format", choices=FORMATS, default="markdown", help="markdown unless given")
     given = options.parse_args()
     try:

@@ -3,18 +3,17 @@
 With the id of a row it prints the path of the configuration behind it, for `scripts/reproduce.sh`.
 """
 
-import argparse
 import sys
 
 from reports.analysis import published
 from reports.analysis.reproduction import hours, reproductions
-from reports.command import run
+from reports.command import parser, run
 from reports.pages.published_table import about
 
 
 def main() -> int:
     """List the published rows, or print the path of the configuration behind one; returns the exit status."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parser("reports.reproduce", __doc__)
     options.add_argument("id", nargs="?", help="of a published row: print the configuration that aims at it")
     given = options.parse_args()
     try:

@@ -125,16 +125,16 @@ def planned(out: Path, *arguments: str) -> list[str]:
 def test_the_plan_counts_runs_and_finished_ones_and_starts_nothing(compared: Compared, tmp_path: Path) -> None:
     new = planned(tmp_path)
     assert new[0] == "tiny: 1 run (fp32; 1 seed)"
-    assert "time not known before the first run; disk not known" in new[1]
+    assert "time not known before the first run; disk not known" in new[2]
     assert list(tmp_path.iterdir()) == []
     folder = copy_of(compared, tmp_path)
     shutil.rmtree(folder / "fp32-s1")
     before = written(tmp_path, "**/*")
     assert planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16") == [
         "tiny: 4 runs (fp32, fp16; 2 seeds), 3 of them finished already",
-        planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16")[1],
+        *planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16")[1:],
     ]
-    again = planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16")[1]
+    again = planned(tmp_path, "--seeds", "2", "--precisions", "fp32,fp16")[2]
     assert "about 10 s to train, then the speed; up to 1 MiB of disk" in again
     assert planned(tmp_path, "--seeds", "1")[0] == "tiny: 2 runs (fp32; 2 seeds), 1 of them finished already"
     assert written(tmp_path, "**/*") == before

@@ -111,7 +111,8 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
     compared = [] if precision == layout.BASELINE else pairs
     speed = samples_per_second(benchmark, precision)
     reasons = [f"seed {run.seed}: {run.reason}" for run in broken]
-    if fault := speed_fault or ("its speed was not measured" if speed is None else None):
+    fault = speed_fault or ("its speed was not measured" if speed is None else None)
+    if fault and not (comparison.partial and speed is None):  # a comparison that was stopped has not come to it yet
         reasons.append(fault)
     skipped = [run.summary.skipped_steps for run in done if run.summary.skipped_steps is not None]
     row = Row(
@@ -123,9 +124,9 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
         samples_per_sec=speed,
         speedup=speedup_of(benchmark, precision),
         slower_in=slower_in(benchmark, precision),
-        peak_memory_mib=max(_figures(done, *PEAK), default=None),
+        peak_memory_mib=_median(_figures(done, *PEAK)),
         peak_ratio=_ratio(pairs, *PEAK),
-        saved_for_backward_mib=max(_figures(done, *SAVED), default=None),
+        saved_for_backward_mib=_median(_figures(done, *SAVED)),
         saved_ratio=_ratio(pairs, *SAVED),
         skipped_steps=sum(skipped) if done and len(skipped) == len(done) else None,
         train_seconds=mean([run.train_seconds for run in done if run.train_seconds is not None]),
@@ -190,8 +191,11 @@ def _result(metric: Metric, done: Sequence[RunResult], pairs: Pairs) -> MetricRe
 
 def _ratio(pairs: Pairs, *names: str) -> float | None:
     """The median over seeds of the ratio to FP32: a batch of other texts needs other memory."""
-    ratios = [own / other for own, other in _both(pairs, *names) if other]
-    return statistics.median(ratios) if ratios else None
+    return _median([own / other for own, other in _both(pairs, *names) if other])
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def _differences(pairs: Pairs, name: str) -> list[float]:

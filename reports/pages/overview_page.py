@@ -51,7 +51,7 @@ def write(
     def page(file: str) -> Page:
         link = f"results/{{}}/{file}"
         sections = [
-            Section("Experiments", summary(named, link), notes),
+            Section("Experiments", summary(named, link), [*notes, table.MEMORY]),
             Section("All together", notes=says, charts=charts),
             Section("Published against measured", published(reproductions, costs, link), [RULE]),
             Section("How often a verdict is wrong", verdicts, rates.notes),

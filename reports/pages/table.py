@@ -13,6 +13,9 @@ from reports.records.layout import BASELINE, COLUMNS
 from reports.records.metric import Metric
 from reports.records.summary import FINISHED
 
+MEMORY = (
+    "Memory: MiB are the median over seeds, and the ratio to FP32 is the median over pairs of runs with equal seeds."
+)
 Value = float | int | str | None
 AUTOCAST_ON_CPU = (
     "Activation memory and range of values are those of autocast on a CPU, which leaves layer_norm, softmax, exp, pow, "
@@ -65,6 +68,8 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
     if comparison.partial:
         remedy = "" if comparison.smoke else "; the same command completes it"
         notes.append(f"Partial, of the runs that are finished and without verdicts: {comparison.partial}{remedy}.")
+        if any(row.seeds and row.samples_per_sec is None for row in comparison.rows):
+            notes.append("The speed was not measured yet.")
     if comparison.smoke:
         notes.append("A smoke run of a few steps: these figures say only that the code runs.")
     if len(comparison.seeds) == 1:

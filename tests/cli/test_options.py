@@ -1,12 +1,16 @@
 """The command line: what is refused before any work, with one line that helps."""
 
 import functools
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.experiment.harness import DIGITS, ROOT, TINY, build, command, run, script, start, wait
+from train.cli import options, terminal
+from train.engine.errors import Refused
 from train.experiment import setup as experiment_setup
 
 
@@ -184,13 +188,34 @@ def test_help_shows_options_and_defaults() -> None:
     assert "fp32, tf32 (CUDA), bf16 or fp16" in shown
     for default in ("auto", "runs", "0", "False"):
         assert f"(default: {default})" in shown
+    assert "(default: None)" not in shown
     for option in ("--precision", "--seed", "--device", "--out", "--resume", "--smoke", "--no-smoke", "KEY.SUB=VALUE"):
         assert option in shown
 
 
-@pytest.mark.parametrize(("options", "folder"), [(("--smoke",), "smoke/tiny"), (("--smoke", "--no-smoke"), "tiny")])
-def test_smoke_can_be_turned_on_and_off(options: tuple[str, ...], folder: str, tmp_path: Path) -> None:
-    done = run(tmp_path, options=options)
+def test_an_error_is_wrapped_at_words_on_a_terminal_and_one_line_in_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / ("x" * 100)
+    text = f"the file {path} holds {'many ' * 30}words"
+
+    def fail() -> int:
+        raise Refused(text)
+
+    assert options.finish(fail) == 2
+    assert capsys.readouterr().err == f"error: {text}\n"
+    monkeypatch.setattr(terminal, "terminal", Console(width=80))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert options.finish(fail) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(" ".join(lines).split()) == f"error: {text}"
+    assert sum(str(path) in line for line in lines) == 1
+    assert all(len(line) <= 80 or str(path) in line for line in lines)
+
+
+@pytest.mark.parametrize(("switches", "folder"), [(("--smoke",), "smoke/tiny"), (("--smoke", "--no-smoke"), "tiny")])
+def test_smoke_can_be_turned_on_and_off(switches: tuple[str, ...], folder: str, tmp_path: Path) -> None:
+    done = run(tmp_path, options=switches)
     assert done.status == 0, done.err
     assert [str(path.parent.parent.relative_to(tmp_path)) for path in tmp_path.rglob("summary.json")] == [folder]
     assert f'"smoke": {str(folder != "tiny").lower()}' in next(tmp_path.rglob("summary.json")).read_text()

@@ -22,7 +22,9 @@ def test_time_and_disk_of_a_committed_experiment_are_those_of_its_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = (str(DIGITS), "--device", "cpu", "--seeds", "3", "--out", str(tmp_path))
-    first, second = announced(capsys, "train.compare", *arguments).splitlines()
+    first, machine, second = announced(capsys, "train.compare", *arguments).splitlines()
+    assert max(map(len, (first, machine, second))) <= 80
+    assert machine.startswith("on ")
     assert first == "resnet20_digits: 9 runs (fp32, bf16, fp16; 3 seeds)"
     record = json.loads((ROOT / "reports" / "results" / DIGITS.stem / "comparison.json").read_text())
     seconds = sum(3 * (row["train_seconds"] + 6) for row in record["rows"])

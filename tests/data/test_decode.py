@@ -107,3 +107,9 @@ def test_a_streamed_image_of_unknown_range_is_refused() -> None:
     streamed = StreamedImages(split, Columns(), 8, specification(batch_size=2), training=False)
     with pytest.raises(Refused, match=r"sample 0 of the .* split has floating point numbers of unknown range"):
         list(streamed.epoch(0))
+
+
+def test_a_file_that_is_no_image_is_refused_without_an_address_in_memory() -> None:
+    with pytest.raises(Refused) as caught:
+        decode({"bytes": b"no image at all", "path": None}, "L", "sample 3")
+    assert str(caught.value) == "sample 3 is damaged: cannot identify the format of the image"

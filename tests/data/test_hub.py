@@ -6,6 +6,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -275,3 +276,22 @@ def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch: pyt
     assert constants.HF_HUB_OFFLINE
     assert datasets.config.HF_HUB_OFFLINE
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_column_of_digits_in_one_file_and_of_words_in_the_other_is_named(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "reviews").mkdir()
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    for split, values in (("train", [12, 34]), ("validation", ["good", "bad"])):
+        frame = pandas.DataFrame({"sentence": values, "label": [0, 1]})
+        if kind == "csv":
+            frame.to_csv(folder / f"{split}.csv", index=False)
+        else:
+            frame.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+    with pytest.raises(Refused) as caught:
+        hub.load("reviews", Hub("nobody/reviews"))
+    train, other = folder / f"train.{kind}", folder / f"validation.{kind}"
+    expected = f"column 'sentence' has different types: string in {other}, int64 in {train}"
+    assert str(caught.value) == f"data set 'reviews': {expected}"

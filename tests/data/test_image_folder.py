@@ -1,3 +1,4 @@
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -253,3 +254,27 @@ def test_a_damaged_file_of_a_set_in_memory_is_named_by_its_path(
         path.write_bytes(content)
         with pytest.raises(Refused, match=re.escape(f"sample 1 of the train split, {path}, {problem}")):
             images.load(specification("cifar10", classes=1, batch_size=2))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"caf\xe9.png"])
+def test_a_name_that_is_not_utf8_is_refused(name: bytes, tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        for label in ("a", "b"):
+            (tmp_path / split / label).mkdir(parents=True)
+            (tmp_path / split / label / "0.png").write_bytes(b"an image")
+    bad = os.fsencode(tmp_path / "train") + (b"/a/" if name.endswith(b".png") else b"/") + name
+    os.makedirs(bad) if not name.endswith(b".png") else Path(os.fsdecode(bad)).write_bytes(b"an image")
+    with pytest.raises(Refused) as caught:
+        image_folder.read(tmp_path, "image", "label")
+    assert str(caught.value) == f"{os.fsdecode(bad)!r}: the name is not UTF-8; rename it"
+    str(caught.value).encode("utf-8")
+
+
+def test_a_left_out_file_whose_name_is_not_utf8_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "val"):
+        (tmp_path / split / "a").mkdir(parents=True)
+        (tmp_path / split / "a" / "0.png").write_bytes(b"an image")
+    Path(os.fsdecode(os.fsencode(tmp_path / "train" / "a") + b"/caf\xe9.txt")).write_text("no image")
+    image_folder.read(tmp_path, "image", "label")
+    assert "left out, no image: " in (said := capsys.readouterr().out)
+    assert "caf\\udce9.txt" in said

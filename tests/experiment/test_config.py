@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from reports.records.config import AdamW, Change, Experiment, OtherOptimizer, Sgd, differences
 from tests.experiment.harness import DIGITS, ROOT, TINY
 from train.engine.errors import Refused
-from train.experiment.config import load
+from train.experiment.config import COMMAND_OPTIONS, FOREIGN, load
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
@@ -183,7 +183,7 @@ def test_a_value_that_is_large_when_written_out_is_shortened() -> None:
     assert len(refusal(f"name={'a' * 300}")) < 500
 
 
-@pytest.mark.parametrize("overrides", [("epochs=2",), ("max_steps=null",)])
+@pytest.mark.parametrize("overrides", [("epochs=2", "max_steps=3"), ("max_steps=null",)])
 def test_epochs_and_max_steps_exclude_each_other(overrides: tuple[str, ...]) -> None:
     assert "give either epochs or max_steps, and not both" in refusal(*overrides)
 
@@ -298,7 +298,7 @@ def test_a_key_in_the_wrong_place_is_refused_with_the_right_place(override: str,
 
 
 def test_a_key_that_is_like_none_is_refused_without_a_guess_and_without_a_long_list() -> None:
-    message = refusal("learning_rate=0.1")
+    message = refusal("teacher_temperature=0.1")
     assert "did you mean" not in message
     assert "... (29 in all)" in message
     assert len(message) < 300
@@ -323,7 +323,7 @@ def test_a_relative_file_is_found_in_the_repository_from_anywhere(
         ("optimizer.lr.x=1", "'lr' is not a section"),
         ("batch_size=[1", "not a YAML value"),
         ("arch=2020-99-99", "not a YAML value"),
-        ("=3", "unknown key ''"),
+        ("=3", "expected key=value"),
         *((f"label_smoothing={text}", "not a YAML value") for text in ("!!bool maybe", "!!float x", "!!int x")),
         ("label_smoothing=!!timestamp x", "not a YAML value"),
         ("label_smoothing=" + "[" * 1000, "not a YAML value"),
@@ -500,3 +500,37 @@ def test_any_key_with_one_wrong_letter_is_refused_naming_the_right_one(
     form = {Sgd: ["optimizer={name: sgd, lr: 0.1}"], AdamW: ["optimizer={name: adamw, lr: 0.1}"]}.get(model, [])
     message = refusal(*form, f"{prefix}{wrong}=1")
     assert f"unknown key {wrong!r}: did you mean {right!r}?" in message
+
+
+def test_a_length_of_the_command_line_beside_that_of_the_file_says_what_to_add(tmp_path: Path) -> None:
+    values = yaml.safe_load(TINY.read_text())
+    for key, other in (("epochs", "max_steps"), ("max_steps", "epochs")):
+        path = written(tmp_path, yaml.safe_dump({**values, "epochs": None, "max_steps": None, other: 5}))
+        assert refusal(f"{key}=1", path=path) == f"{key}=1 and {other}=5 of {path}: add {other}=null"
+        assert getattr(load(path, [f"{key}=1", f"{other}=null"]), key) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("gradient_clip=1", "did you mean 'clip_norm'?"),
+        ("gradient_clip_val=1", "did you mean 'clip_norm'?"),
+        ("bs=4", "did you mean 'batch_size'?"),
+        ("per_device_train_batch_size=4", "did you mean 'batch_size'?"),
+        ("wd=1", "did you mean 'optimizer.weight_decay'?"),
+        ("learning_rate=1", "did you mean 'optimizer.lr'?"),
+        ("optimizer.learning_rate=1", "did you mean 'optimizer.lr'?"),
+        ("num_epochs=1", "did you mean 'epochs'?"),
+        ("amp=true", "it is an option of the command: --precision"),
+        ("fp16=true", "it is an option of the command: --precision"),
+        ("=5", "expected key=value"),
+    ],
+)
+def test_a_name_of_another_trainer_leads_to_the_key_of_this_one(override: str, hint: str) -> None:
+    assert hint in refusal(override)
+
+
+def test_the_names_of_other_trainers_are_no_keys_here_and_lead_to_keys_or_options() -> None:
+    keys = {f"{prefix}{name}" for prefix, model in sections() for name in model.model_fields}
+    assert {*FOREIGN.values()} <= keys | COMMAND_OPTIONS
+    assert not {*FOREIGN} & {*Experiment.model_fields}

@@ -257,6 +257,35 @@ def test_an_older_checkpoint_takes_the_place_of_a_damaged_or_missing_one(
     assert done.summary.best == fp32.summary.best
 
 
+def test_an_older_checkpoint_takes_the_place_of_a_last_one_that_is_a_folder(fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    last = folder / "checkpoints" / "last.pt"
+    last.unlink()
+    last.mkdir()
+    (last / "mine").write_text("kept")
+    done = run(tmp_path)
+    assert done.status == 0, done.err
+    assert f"warning: checkpoint {last} is damaged (it is a folder); {last.with_name('previous.pt')} takes" in done.out
+    assert f"{last} is kept in " in done.out
+    assert [file.read_text() for file in tmp_path.rglob("mine")] == ["kept"]
+    assert last.is_file()
+    assert done.summary.final_weights_sha256 == fp32.summary.final_weights_sha256
+
+
+@pytest.mark.parametrize("name", ["best.pt", "previous.pt"])
+def test_a_folder_in_the_place_of_a_checkpoint_is_refused_by_name(name: str, fp32: Outcome, tmp_path: Path) -> None:
+    folder = copy_of(fp32, tmp_path)
+    (folder / "summary.json").unlink()
+    file = folder / "checkpoints" / name
+    file.unlink()
+    file.mkdir()
+    before = snapshot(folder)
+    done = run(tmp_path)
+    assert (done.status, snapshot(folder)) == (2, before)
+    assert f"checkpoint {file} is a folder; delete or rename it, or start again with --resume never\n" in done.err
+
+
 @pytest.mark.parametrize("summary", [True, False])
 def test_a_run_whose_checkpoints_are_gone_is_not_silently_started_again(
     summary: bool, fp32: Outcome, tmp_path: Path

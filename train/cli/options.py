@@ -4,15 +4,22 @@ import argparse
 import difflib
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from train.cli import terminal
 from train.cli.signals import INTERRUPTED, REASON_FILE, spoken_for
 from train.engine.errors import Diverged, EngineFault, Interrupted, Refused
 
 STATUS = {"finished": 0, "failed": 1, "refused": 2, "diverged": 3, "verdict": 4, "interrupted": INTERRUPTED}
+
+
+class Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the default of the options that have one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,7 +47,8 @@ class Parser(argparse.ArgumentParser):
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             nearest = difflib.get_close_matches(match[1], re.findall(r"[\w-]+", match[2]), n=1, cutoff=0.5)
             message += f": did you mean {nearest[0]}?" if nearest else ""
-        self.exit(STATUS["refused"], f"error: {message}\n")
+        terminal.complain(f"error: {message}")
+        self.exit(STATUS["refused"])
 
 
 def parser(module: str, description: str) -> Parser:
@@ -49,7 +57,7 @@ def parser(module: str, description: str) -> Parser:
         prog=f"python -m {module}",
         description=description,
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=Help,
     )
     options.add_argument("config", type=Path, metavar="CONFIG", help="the experiment's YAML file")
     options.add_argument("overrides", nargs="*", metavar="KEY.SUB=VALUE", help="changes to the configuration")
@@ -94,7 +102,7 @@ def finish(action: Callable[[], int], smoke: bool = False) -> int:
 
 def _say(word: str, error: object, status: str) -> int:
     if status != "interrupted" or not spoken_for():
-        print(f"{word}: {error}", file=sys.stderr, flush=True)
+        terminal.complain(f"{word}: {error}")
     if file := os.environ.get(REASON_FILE):
-        Path(file).write_text(str(error), encoding="utf-8")
+        Path(file).write_text(str(error), encoding="utf-8", errors="backslashreplace")  # of a name that is no text
     return STATUS[status]

@@ -60,7 +60,7 @@ class Plan:
         return f"the earlier comparison is kept: {', '.join(more)} stay in it" if more else ""
 
     def lines(self) -> list[str]:
-        """The plan for a person, in lines of about 80 characters."""
+        """The plan for a person: the runs, the machine, and what they cost."""
         count = f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"
         runs = [precision for precision in self.precisions for _ in self.seeds]
         done = {precision: len(self.summaries(precision)) for precision in self.precisions}
@@ -71,7 +71,7 @@ class Plan:
         to_do = {precision: len(self.seeds) - done[precision] for precision in self.precisions}
         if not any(to_do.values()):
             return lines
-        cost = [_hardware(self.device)]
+        cost = []
         if not self.smoke:
             known = self.seconds()
             mean = statistics.fmean(known.values()) if known else 0.0
@@ -81,7 +81,7 @@ class Plan:
             )
             size = self._checkpoint_bytes()
             cost.append(f"up to {_amount(size * sum(to_do.values()))} of disk" if size else "disk not known either")
-        return [*lines, f"on {'; '.join(cost)}"]
+        return [*lines, f"on {_hardware(self.device)}", *(["; ".join(cost)] if cost else [])]
 
     def _is_committed(self, keys: Sequence[str] = ()) -> bool:
         """Whether it computes what the repository's experiment of that file does, or has the same `keys`."""

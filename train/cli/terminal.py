@@ -1,5 +1,6 @@
 """What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
 
+import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.records.metric import Metric
+from train.cli.signals import spoken_for
 
 terminal = Console()
 QUIET_SECONDS = 30.0
+NARROW = 60  # columns: in fewer, a table would cut its figures
 STYLES = {  # of a table's cells
     **dict.fromkeys(("EQUIVALENT", "BETTER", "ready"), "green"),
     **dict.fromkeys(("WORSE", "failed", "diverged", "fault"), "red"),
@@ -22,10 +25,14 @@ STYLES = {  # of a table's cells
 
 
 class Progress:
-    """The progress of one run. `update` takes the contract metrics of a log line."""
+    """The progress of one run. `update` takes the contract metrics of a log line.
+
+    The lines do not repeat the title: a bar has it, a comparison has said which run it starts, and otherwise it stands
+    once above them.
+    """
 
     def __init__(self, title: str, total: int, done: int) -> None:
-        self.title, self.total = title, total
+        self.total = total
         self.rate = ""
         self.spoke = time.monotonic()
         self.bar: RichProgress | None = None
@@ -34,6 +41,8 @@ class Progress:
             self.bar = RichProgress(*columns, TextColumn("{task.fields[note]}"), console=terminal, refresh_per_second=2)
             self.task = self.bar.add_task(title, total=total, completed=done, note="")
             self.bar.start()
+        elif not spoken_for():
+            say(title)
 
     def update(self, metrics: Mapping[str, float]) -> None:
         speed = metrics.get("throughput/samples_per_sec")
@@ -50,7 +59,7 @@ class Progress:
 
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
-        terminal.print(f"{self.title}  {text}  {self.rate}".rstrip(), highlight=False, soft_wrap=True)
+        terminal.print(f"  {text}  {self.rate}".rstrip(), highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         if self.bar is not None:
@@ -75,8 +84,18 @@ def counted(total: int, title: str) -> Iterator[int]:
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of texts as wide as the terminal at most, of 80 columns where there is none, with colours on one."""
+    """A table of texts as wide as the terminal at most, of 80 columns where there is none, with colours on one.
+
+    On a terminal too narrow for whole figures each stands on a line of its own, below the first of its row.
+    """
     say(title)
+    if terminal.width < NARROW:
+        for first, *cells in rows:
+            print(first)
+            for name, cell in zip(header[1:], cells, strict=True):
+                if cell:
+                    terminal.print(Text(f"  {' '.join(name.split())}: {cell}"), soft_wrap=True)
+        return
     table = Table(box=None, pad_edge=False)
     for name in header:
         table.add_column(Text(name), justify="left" if name in (header[0], "verdict") else "right")
@@ -87,7 +106,15 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 def say(text: str) -> None:
     """Print a paragraph, wrapped at words; a path that is longer than a line stays whole."""
-    wrapped = textwrap.fill(
+    print(_wrapped(text), flush=True)
+
+
+def complain(text: str) -> None:
+    """Print an error: wrapped at words for a person at a terminal, on one line for a program that reads it."""
+    print(_wrapped(text) if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(
         text, max(40, terminal.width), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
-    print(wrapped, flush=True)

@@ -16,7 +16,7 @@ def decode(item: Mapping[str, Any], mode: Literal["L", "RGB"], sample: str) -> A
     values of 16 bits are divided by 257, where ImageFolder clips them at 255. Raises `Refused` naming `sample` for a
     damaged file and for values whose range is not known.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     file = f", {item['path']}," if item["path"] else ""
     try:
@@ -30,7 +30,9 @@ def decode(item: Mapping[str, Any], mode: Literal["L", "RGB"], sample: str) -> A
     except Refused:
         raise
     except Exception as error:  # Pillow raises many kinds for a bad file
-        reason = "it is empty" if item["bytes"] == b"" else error
+        reason: object = "it is empty" if item["bytes"] == b"" else error
+        if item["bytes"] and isinstance(error, UnidentifiedImageError):  # whose words are an address in memory
+            reason = "cannot identify the format of the image"
         raise Refused(f"{sample}{file} is damaged: {reason}") from error
 
 

@@ -102,6 +102,8 @@ def _ask(function: str, name: str, source: Source) -> Any:
         what = f"data set {name!r}: "
         if folder is not None:
             damaged = _damaged_file(folder)
+            if damaged is None and (unlike := _unlike_tables(folder)):
+                raise Refused(f"{what}{unlike}") from error
             subject = f"{damaged} is" if damaged else f"the files in {folder} are"
             raise Refused(f"{what}{subject} not readable: {root_cause(error)}") from error
         root = os.environ.get("DATA_ROOT")
@@ -198,6 +200,48 @@ def _check_classes(tables: Sequence[str]) -> None:
                 raise Refused(
                     f"{table}: the classes of column {column!r} are {names}, but in {tables[0]} {first[column]}"
                 )
+
+
+def _unlike_tables(folder: Path) -> str | None:
+    """The first column under `folder` that is text in one table and no text in another; None where there is none.
+
+    `datasets` gives all splits the types of the first.
+    """
+    first: dict[str, tuple[Path, Any]] = {}
+    for file in sorted(folder.rglob("*")):
+        for column, found in _column_types(file):
+            where, there = first.setdefault(column, (file, found))
+            if _is_text(there) != _is_text(found):
+                return f"column {column!r} has different types: {found} in {file}, {there} in {where}"
+    return None
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types
+
+    return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
+
+
+def _column_types(file: Path) -> list[tuple[str, Any]]:
+    """Names and types of the columns of a table, without those of no value; nothing for other files."""
+    import pyarrow.csv
+    import pyarrow.json
+    import pyarrow.parquet
+
+    separators, kind = {".csv": ",", ".tsv": "\t"}, file.suffix.lower()
+    try:
+        if kind in separators:
+            options = pyarrow.csv.ParseOptions(delimiter=separators[kind], newlines_in_values=True)
+            schema = pyarrow.csv.read_csv(file, parse_options=options).schema
+        elif kind in (".json", ".jsonl"):
+            schema = pyarrow.json.read_json(file).schema
+        elif kind == ".parquet":
+            schema = pyarrow.parquet.read_schema(file)
+        else:
+            return []
+    except (OSError, ValueError):  # in a form that only `datasets` reads
+        return []
+    return [(column.name, column.type) for column in schema if not pyarrow.types.is_null(column.type)]
 
 
 def _damaged_file(folder: Path) -> Path | None:

@@ -26,7 +26,8 @@ def read(folder: Path, image: str, label: str, evaluation: str = "validation") -
     at each start for ImageNet's 1.3 million files, numbers classes over both splits together, and takes the innermost
     folder for the class. Files that are no images are left out.
 
-    Raises `Refused` naming a missing or empty split or class, a class of one split alone, an image without a class.
+    Raises `Refused` naming a missing or empty split or class, a class of one split alone, an image without a class, a
+    name that is not UTF-8.
     """
     import datasets
 
@@ -62,22 +63,25 @@ def _classes(place: Path) -> dict[str, list[str]]:
     strays = [entry for entry in entries if not entry.is_dir()]
     classes: dict[str, list[str]] = {}
     for folder in folders:
+        _require_utf8(folder.path)
         files = sorted(os.scandir(folder.path), key=lambda entry: entry.name)
         inner = next((entry for entry in files if entry.is_dir() and not entry.name.startswith(".")), None)
         if inner is not None:
-            raise Refused(f"{inner.path}: a folder inside a class folder; expected {place.name}/<class>/<image>")
-        classes[folder.name] = [entry.path for entry in files if _is_image(entry)]
+            raise Refused(
+                f"{_shown(inner.path)}: a folder inside a class folder; expected {place.name}/<class>/<image>"
+            )
+        classes[folder.name] = [_require_utf8(entry.path) for entry in files if _is_image(entry)]
         strays += [entry for entry in files if not _is_image(entry)]
         if not classes[folder.name]:
             raise Refused(f"{folder.path}: the class holds no image; allowed: {', '.join(_extensions())}")
     loose = next((entry for entry in strays if _is_image(entry)), None)
     if loose is not None:
-        raise Refused(f"{loose.path}: an image outside a class folder; expected {place.name}/<class>/<image>")
+        raise Refused(f"{_shown(loose.path)}: an image outside a class folder; expected {place.name}/<class>/<image>")
     if not classes:
         raise Refused(f"{place}: the split is empty; expected {place.name}/<class>/<image>")
     if strays:
         others = f" and {len(strays) - 1} more" if len(strays) > 1 else ""
-        print(f"left out, no image: {strays[0].path}{others}", flush=True)
+        print(f"left out, no image: {_shown(strays[0].path)}{others}", flush=True)
     return classes
 
 
@@ -87,6 +91,18 @@ def _check_same_classes(folders: dict[str, Path], classes: dict[str, dict[str, l
         if absent:
             others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
             raise Refused(f"{folders[other]}: no class folder {absent[0]}{others}, which {folders[one]} has")
+
+
+def _require_utf8(path: str) -> str:
+    """`path`; raises `Refused` for one that `datasets` cannot hold, since its columns of text are UTF-8."""
+    if _shown(path) != path:
+        raise Refused(f"{path!r}: the name is not UTF-8; rename it")
+    return path
+
+
+def _shown(path: str) -> str:
+    """`path` with its bytes that are not UTF-8 written out."""
+    return path.encode("utf-8", errors="backslashreplace").decode("utf-8")
 
 
 def _are_integers(names: Iterable[str]) -> bool:

@@ -48,6 +48,8 @@ def save(path: Path, state: dict[str, Any], previous: Path | None = None) -> Non
 
 def load(path: Path) -> dict[str, Any]:
     """Read what `save` wrote, onto the CPU. Raises `Refused`, naming the file, when it is missing, or `Damaged`."""
+    if path.is_dir():
+        raise Damaged(f"checkpoint {path} is damaged (it is a folder)")
     if not path.is_file():
         raise Refused(f"checkpoint {path} does not exist")
     try:

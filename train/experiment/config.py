@@ -23,6 +23,30 @@ FORMS: dict[str, type[BaseModel]] = {"sgd": Sgd, "adamw": AdamW, "other": Optimi
 FORM_NAMES = {*FORMS, "bool", "str"}
 # An experiment holds none of these: they are chosen for each run.
 COMMAND_OPTIONS = frozenset({"precision", "precisions", "seed", "seeds", "device", "out", "resume", "smoke"})
+# Names that other trainers (timm, Hugging Face, Lightning) and short habits give to keys and options of this one.
+FOREIGN = {
+    **dict.fromkeys(("gradient_clip", "gradient_clip_val", "max_grad_norm", "grad_clip", "clip_grad"), "clip_norm"),
+    **dict.fromkeys(("bs", "train_batch_size", "per_device_train_batch_size"), "batch_size"),
+    **dict.fromkeys(("eval_bs", "per_device_eval_batch_size"), "data.eval_batch_size"),
+    **dict.fromkeys(("accumulate_grad_batches", "gradient_accumulation_steps", "grad_accum_steps"), "accumulate"),
+    **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
+    **dict.fromkeys(("wd", "weight_decay"), "optimizer.weight_decay"),
+    **dict.fromkeys(("learning_rate", "lr"), "optimizer.lr"),
+    **dict.fromkeys(("opt", "optim"), "optimizer.name"),
+    **dict.fromkeys(("warmup_steps", "warmup_epochs", "num_warmup_steps"), "schedule.warmup"),
+    **dict.fromkeys(("sched", "scheduler", "lr_scheduler", "lr_scheduler_type"), "schedule.name"),
+    **dict.fromkeys(("num_workers", "dataloader_num_workers"), "workers"),
+    **dict.fromkeys(("logging_steps", "log_interval", "log_every_n_steps"), "log_every"),
+    **dict.fromkeys(("eval_steps", "val_check_interval"), "eval_every"),
+    "save_steps": "checkpoint_every",
+    **dict.fromkeys(("dataset", "dataset_name"), "data.name"),
+    **dict.fromkeys(("max_length", "max_seq_length"), "data.length"),
+    **dict.fromkeys(("smoothing", "label_smoothing_factor"), "label_smoothing"),
+    **dict.fromkeys(("drop", "drop_rate"), "dropout"),
+    **dict.fromkeys(("amp", "use_amp", "fp16", "bf16", "tf32", "half", "mixed_precision", "autocast"), "precision"),
+    **dict.fromkeys(("random_seed", "seed_everything"), "seed"),
+    **dict.fromkeys(("output", "output_dir"), "out"),
+}
 SHORT = reprlib.Repr()
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 80
 
@@ -37,6 +61,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         values = config_file.read(path, overrides)
     except ValueError as error:
         raise Refused(str(error)) from None
+    _require_one_length(path, values, overrides)
     scripts = model_scripts()
     if isinstance(values.get("model"), str) and values["model"] not in scripts:
         raise Refused(f"{path}: {unknown('model', values['model'], scripts)}")
@@ -47,6 +72,15 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     if config.optimizer.name not in OPTIMIZERS:
         raise Refused(f"{path}: optimizer.name: {unknown('value', config.optimizer.name, OPTIMIZERS)}")
     return config
+
+
+def _require_one_length(path: Path, values: Mapping[Any, Any], overrides: Sequence[str]) -> None:
+    """Raise `Refused` where the command line gives the length of a run in another unit than the file does."""
+    given = {override.partition("=")[0] for override in overrides}
+    both = [key for key in ("epochs", "max_steps") if values.get(key) is not None]
+    if len(both) == 2 and len(given & {*both}) == 1:
+        own, other = sorted(both, key=lambda key: key not in given)
+        raise Refused(f"{own}={values[own]} and {other}={values[other]} of {path}: add {other}=null")
 
 
 def model_scripts() -> list[str]:
@@ -78,6 +112,10 @@ def _unknown_key(location: Sequence[str]) -> Refused:
     *section, key = location
     if not section and key in COMMAND_OPTIONS:
         return Refused(f"unknown key {key!r}: it is an option of the command: --{key}")
+    if (elsewhere := FOREIGN.get(key.lower())) in COMMAND_OPTIONS:
+        return Refused(f"unknown key {key!r}: it is an option of the command: --{elsewhere}")
+    if elsewhere:
+        return Refused(f"unknown key {key!r}: did you mean {elsewhere!r}?")
     own = list(_keys_at(section))
     everywhere = _dotted_keys(Experiment)
     names = [dotted.rpartition(".")[2] for dotted in everywhere]

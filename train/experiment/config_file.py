@@ -55,8 +55,8 @@ def _near(path: Path) -> list[Path]:
 
 def _apply(values: dict[Any, Any], override: str) -> None:
     key, equals, text = override.partition("=")
-    if not equals:
-        near = _near(Path(override))
+    if not equals or not key:
+        near = [] if equals else _near(Path(override))
         hint = f"; did you mean the file {str(near[0])!r}?" if near else ""
         raise ValueError(f"override {override!r}: expected key=value, such as epochs=2 or optimizer.lr=0.1{hint}")
     *sections, last = key.split(".")

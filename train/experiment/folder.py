@@ -17,7 +17,7 @@ from reports.records.identity import differences as identity_differences
 from reports.records.metrics import STEP, read_history
 from reports.records.summary import FINISHED, INTERRUPTED, Summary, read_summary
 from train.engine.errors import Refused
-from train.experiment.run_state import LAST, START_AGAIN, RunState, newest, read_state
+from train.experiment.run_state import BEST, LAST, PREVIOUS, START_AGAIN, RunState, newest, read_state
 
 POLICIES = ("auto", "never", "any")  # of --resume; anything else is a checkpoint file
 
@@ -78,7 +78,7 @@ def open_folder(path: Path, wanted: Wanted, resume: str) -> RunFolder:
     """
     lock = lock_folder(path)
     if resume == "never" and _holds_a_run(path):
-        _move_aside(path)
+        _move_aside(path, path)
         lock = lock_folder(path)
     environment = recorded_environment(path)
     folder = RunFolder(path, (environment and environment.run_id) or uuid.uuid4().hex[:8], lock)
@@ -91,6 +91,7 @@ def open_folder(path: Path, wanted: Wanted, resume: str) -> RunFolder:
             require_reusable(path, summary, environment, wanted.identity, anywhere=resume == "any")
             folder.finished = True
             return folder
+    _require_files(path)
     found = newest(path) if resume in POLICIES else (Path(resume), read_state(Path(resume), path))
     if found is None:
         _require_nothing_lost(path, wanted.checkpoint_every)
@@ -99,6 +100,8 @@ def open_folder(path: Path, wanted: Wanted, resume: str) -> RunFolder:
         folder.resumed = _resumed(*found, wanted, anywhere=resume not in ("auto", "never"))
         folder.run_id = found[1].run_id if resume in POLICIES else folder.run_id
         folder.attempts = list(found[1].attempts)
+    if (path / LAST).is_dir():  # where the next checkpoint goes
+        _move_aside(path / LAST, path)
     return folder
 
 
@@ -166,7 +169,7 @@ def _configuration(path: Path) -> Experiment | None:
 
 
 def _holds_a_run(path: Path) -> bool:
-    return any(file.is_file() and file.name != ".lock" for file in path.rglob("*"))
+    return any(file.name != ".lock" and (file.is_file() or file.suffix == ".pt") for file in path.rglob("*"))
 
 
 def lock_folder(path: Path) -> IO[str]:
@@ -186,12 +189,20 @@ def lock_folder(path: Path) -> IO[str]:
     return lock
 
 
-def _move_aside(path: Path) -> None:
+def _move_aside(path: Path, run: Path) -> None:
+    """Move the folder of the `run`, or a folder in it."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    target = path.parent / layout.REPLACED / f"{path.name}-{stamp}"
-    target.parent.mkdir(exist_ok=True)
+    target = run.parent / layout.REPLACED / f"{run.name}-{stamp}" / path.relative_to(run)
+    target.parent.mkdir(parents=True, exist_ok=True)
     path.rename(target)
-    print(f"the earlier run is kept in {target}", flush=True)
+    print(f"{'the earlier run' if path == run else path} is kept in {target}", flush=True)
+
+
+def _require_files(path: Path) -> None:
+    """Raise `Refused` where a folder stands in the place of a checkpoint that will be written over."""
+    for name in (PREVIOUS, BEST):
+        if (path / name).is_dir():
+            raise Refused(f"checkpoint {path / name} is a folder; delete or rename it, or {START_AGAIN}")
 
 
 def previous_config(path: Path) -> Experiment | None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.analysis.comparison import comparisons_in
+from reports.analysis.comparison import compare, comparisons_in
 from reports.analysis.statistics import mean, standard_deviation
 from reports.pages import table
 from reports.records.benchmark import Benchmark
-from reports.records.comparison import OperatorGrowth, Speedup
+from reports.records.comparison import OperatorGrowth, Plan, Speedup
 from reports.records.files import read_record, write_record
 from reports.records.metric import Metric
 from reports.records.metrics import read_history
@@ -48,7 +48,7 @@ def test_every_figure_is_that_of_the_records(tmp_path: Path) -> None:
     assert row.speedup.value == pytest.approx(2.0)
     assert row.saved_for_backward_mib == 20.0
     assert row.saved_ratio == 0.5
-    assert row.peak_memory_mib == 62.0
+    assert row.peak_memory_mib == 61.0
     assert rows_of(comparison)["fp16"].skipped_steps == 3
 
 
@@ -453,6 +453,30 @@ def test_seeds_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
     assert all("device differs between the seeds" in str(row.reason) for row in compared(tmp_path).rows)
 
 
+def test_a_comparison_that_was_stopped_before_its_speed_has_no_failed_rows(tmp_path: Path) -> None:
+    write_three(tmp_path, seeds=1, smoke=True)
+    (tmp_path / "benchmark.json").unlink()
+    plan = Plan(command="", margin=0.005, precisions=["fp32", "bf16", "fp16"], seeds=[0])
+    stopped = compare(tmp_path, plan.model_copy(update={"partial": "SIGINT: the comparison was stopped"}))
+    assert {(row.status, row.reason) for row in stopped.rows} == {("finished", None)}
+    assert "90.00% (single run)" in table.results(stopped).markdown()
+    assert "failed" not in table.results(stopped).markdown()
+    assert table.notes(stopped).count("The speed was not measured yet.") == 1
+    whole = compare(tmp_path, plan)
+    assert {(row.status, row.reason) for row in whole.rows} == {("failed", "its speed was not measured")}
+    assert "The speed was not measured yet." not in table.notes(whole)
+
+
+def test_memory_and_its_ratio_are_medians(tmp_path: Path) -> None:
+    for seed, (fp32, bf16) in enumerate([(10.0, 20.0), (12.0, 18.0), (11.0, 800.0)]):
+        write_run(tmp_path, "fp32", seed, final={"memory/peak_rss_mib": fp32, "memory/saved_for_backward_mib": fp32})
+        write_run(tmp_path, "bf16", seed, final={"memory/peak_rss_mib": bf16, "memory/saved_for_backward_mib": bf16})
+    rows = rows_of(compared(tmp_path, "fp32,bf16"))
+    assert (rows["fp32"].peak_memory_mib, rows["fp32"].saved_for_backward_mib) == (11.0, 11.0)
+    assert (rows["bf16"].peak_memory_mib, rows["bf16"].saved_for_backward_mib) == (20.0, 20.0)
+    assert (rows["bf16"].peak_ratio, rows["bf16"].saved_ratio) == (2.0, 2.0)
+
+
 def test_memory_is_compared_within_each_seed(tmp_path: Path) -> None:
     write_three(tmp_path)
     for seed, (fp32, bf16) in enumerate([(100.0, 60.0), (200.0, 110.0), (300.0, 150.0)]):
@@ -460,7 +484,7 @@ def test_memory_is_compared_within_each_seed(tmp_path: Path) -> None:
         write_run(tmp_path, "bf16", seed, final={"memory/saved_for_backward_mib": bf16})
     row = rows_of(compared(tmp_path))["bf16"]
     assert row.saved_ratio == pytest.approx(0.55)
-    assert row.saved_for_backward_mib == 150.0
+    assert row.saved_for_backward_mib == 110.0
     assert row.peak_ratio == 1.0
 
 
