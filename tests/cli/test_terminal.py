@@ -1,12 +1,13 @@
 """What a run and a table print where there is little room."""
 
 import io
+import os
 
 import pytest
 from rich.console import Console
 
 from reports.records.metric import ACCURACY, LOSS
-from train.cli import signals, terminal
+from train.cli import options, signals, terminal
 
 
 @pytest.mark.parametrize("of_a_comparison", [True, False])
@@ -46,3 +47,21 @@ def test_a_narrow_terminal_gets_whole_figures_a_line_each(
         *("bf16", "  accuracy, %: 99.46 ±0.22", "  difference: +0.03 [-0.2, 0.3]"),
         *("  speed: 1.24x [1.23, 1.26]", "  act. memory: 0.55x", "  verdict: EQUIVALENT"),
     ]
+
+
+def test_a_command_goes_on_when_its_reader_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done: list[int] = []
+
+    def work() -> int:
+        for number in range(3):
+            print(number, flush=True)
+            terminal.terminal.print("progress")
+            done.append(number)
+        return 0
+
+    with os.fdopen(write, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert options.finish(work) == 0
+    assert done == [0, 1, 2]

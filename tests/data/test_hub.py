@@ -6,7 +6,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pandas
 import pytest
 import torch
 
@@ -285,11 +284,8 @@ def test_a_column_of_digits_in_one_file_and_of_words_in_the_other_is_named(
     (folder := tmp_path / "reviews").mkdir()
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     for split, values in (("train", [12, 34]), ("validation", ["good", "bad"])):
-        frame = pandas.DataFrame({"sentence": values, "label": [0, 1]})
-        if kind == "csv":
-            frame.to_csv(folder / f"{split}.csv", index=False)
-        else:
-            frame.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+        table = datasets.Dataset.from_dict({"sentence": values, "label": [0, 1]})
+        (table.to_csv if kind == "csv" else table.to_json)(folder / f"{split}.{kind}")
     with pytest.raises(Refused) as caught:
         hub.load("reviews", Hub("nobody/reviews"))
     train, other = folder / f"train.{kind}", folder / f"validation.{kind}"

@@ -1,9 +1,11 @@
 """The command line that every per-model script and the comparison share."""
 
 import argparse
+import contextlib
 import difflib
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -86,7 +88,8 @@ def finish(action: Callable[[], int], smoke: bool = False) -> int:
     A `smoke` run keeps nothing to resume from.
     """
     try:
-        return action()
+        with contextlib.redirect_stdout(terminal.Output(sys.stdout)):
+            return action()
     except Refused as error:
         return _say("error", error, "refused")
     except Diverged as error:

@@ -1,9 +1,12 @@
 """What a person sees: progress bars and tables on a terminal, plain lines everywhere else."""
 
+import io
+import os
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -22,6 +25,30 @@ STYLES = {  # of a table's cells
     **dict.fromkeys(("WORSE", "failed", "diverged", "fault"), "red"),
     **dict.fromkeys(("INCONCLUSIVE", "interrupted", "missing"), "yellow"),
 }
+
+
+class Output(io.TextIOBase):
+    """`stream`, and nothing once its reader has gone: a training must not end because `| head` has read enough."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream: TextIO | None = stream
+
+    def write(self, text: str) -> int:
+        try:
+            if self.stream is not None:
+                self.stream.write(text)
+                self.stream.flush()
+        except BrokenPipeError:
+            # What it still holds would be an error again at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())  # type: ignore[union-attr]
+            self.stream = None
+        return len(text)
+
+    def isatty(self) -> bool:
+        return self.stream is not None and self.stream.isatty()
+
+    def fileno(self) -> int:
+        return (self.stream or sys.__stdout__ or sys.stdout).fileno()
 
 
 class Progress:

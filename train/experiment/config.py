@@ -43,7 +43,7 @@ FOREIGN = {
     **dict.fromkeys(("max_length", "max_seq_length"), "data.length"),
     **dict.fromkeys(("smoothing", "label_smoothing_factor"), "label_smoothing"),
     **dict.fromkeys(("drop", "drop_rate"), "dropout"),
-    **dict.fromkeys(("amp", "use_amp", "fp16", "bf16", "tf32", "half", "mixed_precision", "autocast"), "precision"),
+    **dict.fromkeys(("amp", "use_amp", "fp16", "bf16", "tf32", "half", "mixed_precision"), "precision"),
     **dict.fromkeys(("random_seed", "seed_everything"), "seed"),
     **dict.fromkeys(("output", "output_dir"), "out"),
 }
