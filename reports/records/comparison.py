@@ -6,7 +6,7 @@ from pydantic import Field
 
 from reports.records.benchmark import Benchmark
 from reports.records.config import Experiment
-from reports.records.environment import Environment
+from reports.records.environment import NATIVE, Environment
 from reports.records.files import Schema
 from reports.records.layout import BASELINE, run_name
 from reports.records.metric import Metric
@@ -138,7 +138,7 @@ class Row(Schema):
     @property
     def emulated(self) -> bool:
         """Whether its arithmetic is made from another precision's, so that its speed is not its own."""
-        return self.arithmetic not in (None, "native kernels")
+        return self.arithmetic not in (None, NATIVE)
 
 
 class Look(Schema):

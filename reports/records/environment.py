@@ -7,6 +7,7 @@ from pydantic import Field
 from reports.records.files import Schema
 
 UNCOMMITTED = "had changes that are in no commit, or its commit is not known"
+NATIVE = "native kernels"  # the arithmetic of a precision that the device has itself
 # The packages that compute numbers, or the samples that numbers are computed from.
 COMPUTING = ("python", "torch", "torchvision", "timm", "transformers", "tokenizers", "pillow", "numpy")
 
@@ -99,6 +100,11 @@ class EffectivePrecision(Schema):
     cuda_matmul_fp32: str | None = None
     cudnn_conv_fp32: str | None = None
     cpu_matmul_fp32: str | None = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its arithmetic is made from another precision's, so that its speed is not its own."""
+        return self.arithmetic not in (None, NATIVE)
 
 
 class RunPrecision(Schema):

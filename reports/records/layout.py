@@ -10,6 +10,7 @@ SUMMARY = "summary.json"
 EVALUATION = "evaluation.json"
 COMPARISON = "comparison.json"
 BENCHMARK = "benchmark.json"
+MEMORY = "memory.json"
 REPORT = "report.html"
 # Of results.csv; further metrics follow under their own names.
 COLUMNS = (
