@@ -5,10 +5,10 @@ from pathlib import Path
 from reports.pages import charts, style, table
 from reports.pages.text_table import MISSING
 from reports.records.comparison import Comparison, Row
-from reports.records.layout import BENCHMARK, COMPARISON, REPORT
+from reports.records.layout import BENCHMARK, COMPARISON, MEMORY, REPORT
 from train.tracking.runs import ComparisonView
 
-RECORDS = (COMPARISON, "results.csv", "results.md", BENCHMARK, REPORT)
+RECORDS = (COMPARISON, "results.csv", "results.md", BENCHMARK, MEMORY, REPORT)
 
 
 def comparison_view(folder: Path, comparison: Comparison) -> ComparisonView:

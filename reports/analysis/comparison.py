@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reports.analysis import looks
+from reports.analysis.memory import read_short_runs
 from reports.analysis.run import read_run
 from reports.analysis.speed import read_benchmark, samples_per_second, slower_in, speedup_of
 from reports.analysis.statistics import Judgement, judge, mean, population, standard_deviation
@@ -37,6 +38,7 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
     environments = [run.environment for run in finished if run.environment]
     sources = [source for environment in environments for source in environment.sources]
     benchmark, speed_fault = read_benchmark(folder / layout.BENCHMARK, finished, publish)
+    short_runs, memory_fault = read_short_runs(folder / layout.MEMORY, finished, publish)
     comparison = Comparison(
         **plan.model_dump(),
         experiment=folder.name,
@@ -44,6 +46,7 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
         rows=[],
         runs=runs,
         benchmark=benchmark,
+        short_runs=short_runs,
         environment=next(iter(environments), None),
         commits=sorted({source.commit for source in sources if source.commit}),
         committed=all(source.committed for source in (*sources, *(benchmark.sources if benchmark else []))),
@@ -53,7 +56,7 @@ def compare(folder: Path, plan: Plan, publish: bool = False) -> Comparison:
     pairs = {precision: _pairs(comparison, precision) for precision in plan.precisions if precision != layout.BASELINE}
     judged = {precision: len(own) for precision, own in pairs.items() if len(own) > 1 and not plan.partial}
     comparison.looks = looks.allowed_for(plan, judged)
-    comparison.rows = [_row(comparison, precision, speed_fault) for precision in plan.precisions]
+    comparison.rows = [_row(comparison, precision, speed_fault, memory_fault) for precision in plan.precisions]
     now = [
         Look(precision=row.precision, pairs=row.pairs, margin=plan.margin, verdict=row.verdict)
         for row in comparison.rows
@@ -104,7 +107,7 @@ def _pairs(comparison: Comparison, precision: str) -> Pairs:
     return [(run, baseline[run.seed]) for run in runs if run.seed in baseline]
 
 
-def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row:
+def _row(comparison: Comparison, precision: str, speed_fault: str | None, memory_fault: str | None) -> Row:
     runs, benchmark = comparison.runs_of(precision), comparison.benchmark
     done, broken = [run for run in runs if run.finished], [run for run in runs if not run.finished]
     pairs = _pairs(comparison, precision)
@@ -114,6 +117,9 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
     fault = speed_fault or ("its speed was not measured" if speed is None else None)
     if fault and not (comparison.partial and speed is None):  # a comparison that was stopped has not come to it yet
         reasons.append(fault)
+    effective = done[0].summary.precision.effective if done else None
+    if memory_fault and effective and effective.emulated:
+        reasons.append(memory_fault)
     skipped = [run.summary.skipped_steps for run in done if run.summary.skipped_steps is not None]
     row = Row(
         experiment=comparison.experiment,
@@ -133,10 +139,12 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None) -> Row
         device=next((run.summary.device for run in runs if run.summary.device), None),
         status=broken[0].status if broken else FAILED if reasons else FINISHED,
         reason="; ".join(reasons) or None,
+        arithmetic=effective.arithmetic if effective else None,
     )
+    if row.emulated and comparison.short_runs and (peak := comparison.short_runs.peak(precision)):
+        row.peak_memory_mib, row.peak_ratio = peak, comparison.short_runs.ratio(precision)
     if done:
         summary = done[0].summary
-        row.arithmetic = summary.precision.effective.arithmetic
         deciding, *others = (_result(metric, done, compared) for metric in summary.declared_metrics)
         assert deciding is not None  # every finished run has it
         row.metric, row.mean, row.sd, row.difference = deciding.metric, deciding.mean, deciding.sd, deciding.difference

@@ -11,6 +11,7 @@ from reports.records.comparison import INCONCLUSIVE, Comparison, Interval, Row
 from reports.records.environment import UNCOMMITTED
 from reports.records.layout import BASELINE, COLUMNS
 from reports.records.metric import Metric
+from reports.records.short_runs import ShortRuns
 from reports.records.summary import FINISHED
 
 MEMORY = (
@@ -103,7 +104,7 @@ def notes(comparison: Comparison, open_verdicts: bool = True) -> list[str]:
         open_rows = [(row.precision, seeds) for row in comparison.rows if (seeds := seeds_needed(row))]
         likely = "with 80% power if difference and spread stay as they are"
         notes += [f"{precision} is inconclusive: {seeds}, {likely}." for precision, seeds in open_rows]
-    return notes + [note for row in comparison.rows for note in _notes_on(row)]
+    return notes + [note for row in comparison.rows for note in _notes_on(row, comparison.short_runs)]
 
 
 def hardware(comparison: Comparison) -> str:
@@ -297,7 +298,17 @@ def _population(row: Row, interval: Interval) -> str:
     return f"{row.precision} on new samples, with seeds and samples both drawn: {text}, {where} the margin."
 
 
-def _notes_on(row: Row) -> list[str]:
+def _short_runs(row: Row, short_runs: ShortRuns) -> str:
+    """Where its peak memory is from."""
+    runs = len(short_runs.peaks_mib[row.precision])
+    fp32 = number(short_runs.peak(BASELINE), 0, "MiB")
+    return (
+        f"{row.precision}'s peak memory is from short runs: {short_runs.steps} steps on {short_runs.device}, "
+        f"{f'the largest of {runs}' if runs > 1 else 'one run'}. Its ratio is to FP32's there, {fp32}."
+    )
+
+
+def _notes_on(row: Row, short_runs: ShortRuns | None) -> list[str]:
     notes = [_population(row, row.population)] if row.population else []
     interval = row.speedup and row.speedup.interval
     if interval and interval.high < 1 and (operator := row.slower_in):
@@ -309,4 +320,6 @@ def _notes_on(row: Row) -> list[str]:
             f"{row.precision} here: {row.arithmetic}. Its speed and peak memory are those of this emulation, not of "
             f"{row.precision} hardware."
         )
+        if short_runs and short_runs.ratio(row.precision):
+            notes.append(_short_runs(row, short_runs))
     return notes

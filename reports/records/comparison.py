@@ -10,6 +10,7 @@ from reports.records.environment import NATIVE, Environment
 from reports.records.files import Schema
 from reports.records.layout import BASELINE, run_name
 from reports.records.metric import Metric
+from reports.records.short_runs import ShortRuns
 from reports.records.summary import FINISHED, Status, Summary
 
 Verdict = Literal["EQUIVALENT", "WORSE", "BETTER", "INCONCLUSIVE"]
@@ -98,7 +99,7 @@ class Row(Schema):
     `seeds` counts the runs in `mean` and `sd`, `pairs` those in `difference`, whose interval needs two of them.
     `margin` is in the metric's own unit. The verdict and `interval` are about the `eval_samples` at hand, `population`
     about new samples like these; it is None where the runs do not record which samples they get right. Speed is from
-    the benchmark, memory from the runs.
+    the benchmark, memory from the runs; the peak of an emulated precision is from the short runs, where there are any.
     """
 
     experiment: str
@@ -178,6 +179,7 @@ class Comparison(Plan):
     rows: list[Row]
     runs: list[RunResult]
     benchmark: Benchmark | None = None
+    short_runs: ShortRuns | None = None
     environment: Environment | None = None
     commits: list[str] = []
     committed: bool = False

@@ -1,8 +1,8 @@
 """memory.json: peak memory of short runs on a CPU, beside runs that do not record a right one."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from reports.records.environment import Source
 from reports.records.files import Schema
@@ -25,6 +25,12 @@ class ShortRuns(Schema):
     git: Source
     peaks_mib: dict[str, Annotated[list[Peak], Field(min_length=1)]]
 
+    @model_validator(mode="after")
+    def _equally_many(self) -> Self:
+        if len({len(peaks) for peaks in self.peaks_mib.values()}) > 1:
+            raise ValueError("peaks_mib must have equally many runs of each precision")
+        return self
+
     def peak(self, precision: str) -> float | None:
         """The largest of its runs in MiB; None where the precision was not measured."""
         return max(self.peaks_mib.get(precision, []), default=None)
@@ -32,4 +38,4 @@ class ShortRuns(Schema):
     def ratio(self, precision: str) -> float | None:
         """The peak over FP32's; None where either was not measured."""
         own, baseline = self.peak(precision), self.peak(BASELINE)
-        return own / baseline if own and baseline else None
+        return None if own is None or baseline is None else own / baseline
