@@ -98,5 +98,5 @@ def test_a_short_run_has_the_peak_of_a_training_of_the_recorded_experiment() -> 
 
 def test_a_short_run_that_fails_says_why(tmp_path: Path) -> None:
     run = write_run(tmp_path, "fp32")
-    with pytest.raises(ValueError, match="No module named train.tinynet"):
+    with pytest.raises(ValueError, match=r"No module named train\.tinynet"):
         measure_memory.short_run(run / "config.yaml", "fp16")

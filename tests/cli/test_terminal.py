@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 
 import pytest
 from rich.console import Console
@@ -50,6 +51,7 @@ def test_a_narrow_terminal_gets_whole_figures_a_line_each(
 
 
 def test_a_command_goes_on_when_its_reader_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python starts; a test before may have changed it
     read, write = os.pipe()
     os.close(read)
     done: list[int] = []
@@ -61,7 +63,10 @@ def test_a_command_goes_on_when_its_reader_has_gone(monkeypatch: pytest.MonkeyPa
             done.append(number)
         return 0
 
-    with os.fdopen(write, "w") as stream:
-        monkeypatch.setattr("sys.stdout", stream)
-        assert options.finish(work) == 0
+    try:
+        with os.fdopen(write, "w") as stream:
+            monkeypatch.setattr("sys.stdout", stream)
+            assert options.finish(work) == 0
+    finally:
+        signal.signal(signal.SIGPIPE, before)
     assert done == [0, 1, 2]
