@@ -119,7 +119,10 @@ class Trainer:
                 loss = self.loss(logits.float(), labels) * (weight / total)
             self.precision.backward(loss)
             # Without a label that counts the mean is 0 / 0, and its gradient 0.
-            step_loss += loss.detach().where(torch.as_tensor(weight, device=loss.device) > 0, 0.0)
+            if isinstance(weight, Tensor):
+                step_loss += loss.detach().where(weight > 0, 0.0)
+            elif weight > 0:
+                step_loss += loss.detach()
         self.step_count += 1
         update = self.precision.update(self.optimizers, self.clip_norm, self.parameters, self.buffers.nonfinite())
         self._account(step_loss, update)
