@@ -6,7 +6,6 @@ ResNet-20, batch 128, 32x32, channels_last. In each of several processes all var
 only ratios are reported, each with its 95% interval over these process starts. --tiny is a check that it runs.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.cifar_resnet import CifarResNet
+from reports import command
 from reports.pages.engine_table import table_of
 from reports.records.benchmark import Blocks
 from reports.records.engine_benchmark import EngineBenchmark, NativeHalf
@@ -132,7 +132,7 @@ def measure(tiny: bool, starts: int) -> EngineBenchmark:
 
 def main() -> None:
     """Measure, print the table, write the record."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = command.parser("scripts.bench_engine", __doc__)
     options.add_argument("--starts", type=int, default=STARTS, metavar="N", help=f"processes that measure; {STARTS}")
     options.add_argument("--output", type=Path, metavar="FILE", help="where the record goes")
     options.add_argument("--tiny", action="store_true", help="few small steps: shows that it runs, measures nothing")

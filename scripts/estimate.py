@@ -5,7 +5,6 @@ samples its training takes. `reports` turns both into hours from the measured sp
 a forward pass a sample.
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from reports import command
 from reports.records.config import Experiment
 from reports.records.estimates import Estimate, Estimates
 from reports.records.files import write_record
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     """Write the counts of every experiment whose data have a known size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("scripts.estimate", __doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "reports" / "estimates.json", metavar="FILE")
     output = parser.parse_args().output
     estimates: dict[str, Estimate] = {}

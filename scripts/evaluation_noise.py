@@ -6,7 +6,6 @@ evaluation.json beside the record: the standard deviation of a sample's loss. `r
 it the error of a mean over as many samples as the source drew.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from reports import command
 from reports.records import layout
 from reports.records.evaluation import Evaluation
 from reports.records.files import write_record
@@ -30,7 +30,7 @@ from train.experiment.setup import digest_of, setup
 
 def main() -> int:
     """Write the records; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("scripts.evaluation_noise", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run")
     runs = parser.parse_args().runs
 

@@ -5,13 +5,13 @@ FP32 and in the emulated precision, each in a process of its own, and writes mem
 measured already is not measured again.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from reports import command
 from reports.records import layout
 from reports.records.config import read_config
 from reports.records.environment import Environment
@@ -35,7 +35,7 @@ SETTINGS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "WANDB_MODE": 
 
 def main() -> int:
     """Measure and write the records; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("scripts.measure_memory", __doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="folders of reports/results/")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each precision ({RUNS})")
     given = parser.parse_args()

@@ -3,11 +3,11 @@
 Trains LeNet-5 on the digits for 5,000 steps of fp16 on the CPU and records the process's resident memory.
 """
 
-import argparse
 from pathlib import Path
 
 import psutil
 
+from reports import command
 from reports.records.files import write_record
 from reports.records.memory_growth import MemoryGrowth
 from train.cli.scripts import script_of
@@ -44,7 +44,7 @@ def measure(steps: int, every: int) -> MemoryGrowth:
 
 def main() -> None:
     """Measure, print the slope, write the record."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = command.parser("scripts.memory_growth", __doc__)
     options.add_argument("--output", type=Path, metavar="FILE", help="where the record goes")
     options.add_argument("--steps", type=int, default=5000)
     given = options.parse_args()

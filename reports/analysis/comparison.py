@@ -9,7 +9,7 @@ from reports.analysis import looks
 from reports.analysis.memory import read_short_runs
 from reports.analysis.run import read_run
 from reports.analysis.speed import read_benchmark, samples_per_second, slower_in, speedup_of
-from reports.analysis.statistics import Judgement, judge, mean, population, standard_deviation
+from reports.analysis.statistics import Judgement, judge, mean, median, population, standard_deviation
 from reports.records import layout
 from reports.records.comparison import Comparison, Interval, Look, MetricResult, Plan, Row, RunResult
 from reports.records.files import read_record
@@ -130,9 +130,9 @@ def _row(comparison: Comparison, precision: str, speed_fault: str | None, memory
         samples_per_sec=speed,
         speedup=speedup_of(benchmark, precision),
         slower_in=slower_in(benchmark, precision),
-        peak_memory_mib=_median(_figures(done, *PEAK)),
+        peak_memory_mib=median(_figures(done, *PEAK)),
         peak_ratio=_ratio(pairs, *PEAK),
-        saved_for_backward_mib=_median(_figures(done, *SAVED)),
+        saved_for_backward_mib=median(_figures(done, *SAVED)),
         saved_ratio=_ratio(pairs, *SAVED),
         skipped_steps=sum(skipped) if done and len(skipped) == len(done) else None,
         train_seconds=mean([run.train_seconds for run in done if run.train_seconds is not None]),
@@ -199,11 +199,7 @@ def _result(metric: Metric, done: Sequence[RunResult], pairs: Pairs) -> MetricRe
 
 def _ratio(pairs: Pairs, *names: str) -> float | None:
     """The median over seeds of the ratio to FP32: a batch of other texts needs other memory."""
-    return _median([own / other for own, other in _both(pairs, *names) if other])
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+    return median([own / other for own, other in _both(pairs, *names) if other])
 
 
 def _differences(pairs: Pairs, name: str) -> list[float]:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.analysis.statistics import log_ratio, speedup
+from reports.analysis.statistics import log_ratio, median, speedup
 from reports.records.benchmark import Benchmark, Start
 from reports.records.comparison import OperatorGrowth, RunResult, Speedup
 from reports.records.engine_benchmark import EngineBenchmark
@@ -19,7 +19,7 @@ def samples_per_second(benchmark: Benchmark | None, precision: str) -> float | N
         start.samples_per_step * start.block_steps / statistics.median(start.seconds[precision])
         for start in _starts_of(benchmark, precision)
     ]
-    return statistics.median(speeds) if speeds else None
+    return median(speeds)
 
 
 def speedup_of(benchmark: Benchmark | None, precision: str) -> Speedup | None:

@@ -49,6 +49,11 @@ def mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
+def median(values: Sequence[float]) -> float | None:
+    """The median; None of nothing."""
+    return statistics.median(values) if values else None
+
+
 def standard_deviation(values: Sequence[float]) -> float | None:
     """The sample standard deviation (n - 1); None for fewer than two values or where one is not finite."""
     if len(values) < 2 or not all(map(math.isfinite, values)):

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from reports.records.benchmark import Benchmark
 from reports.records.config import Experiment
-from reports.records.environment import NATIVE, Environment
+from reports.records.environment import Environment, is_emulated
 from reports.records.files import Schema
 from reports.records.layout import BASELINE, run_name
 from reports.records.metric import Metric
@@ -138,8 +138,7 @@ class Row(Schema):
 
     @property
     def emulated(self) -> bool:
-        """Whether its arithmetic is made from another precision's, so that its speed is not its own."""
-        return self.arithmetic not in (None, NATIVE)
+        return is_emulated(self.arithmetic)
 
 
 class Look(Schema):

@@ -89,6 +89,11 @@ class Processor(Schema):
         return " ".join(word for word in words if word) or None
 
 
+def is_emulated(arithmetic: str | None) -> bool:
+    """Whether the arithmetic of a precision is made from another one's, so that its speed is not its own."""
+    return arithmetic not in (None, NATIVE)
+
+
 class EffectivePrecision(Schema):
     """What a precision's switches were while it ran, as torch said."""
 
@@ -103,8 +108,7 @@ class EffectivePrecision(Schema):
 
     @property
     def emulated(self) -> bool:
-        """Whether its arithmetic is made from another precision's, so that its speed is not its own."""
-        return self.arithmetic not in (None, NATIVE)
+        return is_emulated(self.arithmetic)
 
 
 class RunPrecision(Schema):

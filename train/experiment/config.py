@@ -110,11 +110,10 @@ def _explain(error: Mapping[str, Any]) -> str:
 def _unknown_key(location: Sequence[str]) -> Refused:
     """For a key that the section has not: an option, a key of another section, or the nearest one."""
     *section, key = location
-    if not section and key in COMMAND_OPTIONS:
-        return Refused(f"unknown key {key!r}: it is an option of the command: --{key}")
-    if (elsewhere := FOREIGN.get(key.lower())) in COMMAND_OPTIONS:
+    elsewhere = FOREIGN.get(key.lower(), "" if section else key)
+    if elsewhere in COMMAND_OPTIONS:
         return Refused(f"unknown key {key!r}: it is an option of the command: --{elsewhere}")
-    if elsewhere:
+    if elsewhere not in ("", key):
         return Refused(f"unknown key {key!r}: did you mean {elsewhere!r}?")
     own = list(_keys_at(section))
     everywhere = _dotted_keys(Experiment)

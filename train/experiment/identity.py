@@ -103,7 +103,7 @@ def _imports(path: Path, package: str) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            parent = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
             origin = ".".join(part for part in (parent, node.module) if part)
             names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
     return names
